@@ -26,7 +26,7 @@ class PeerConfig:
 
     head_dim, head_dim_v: columns of Q/K and of V/O.  dtype: "bf16" or "fp16".  q_stage: query tiles of 128 rows a CTA
     holds.  two_cta: pairs of CTAs share one MMA (cta_group::2).  persistent: the static persistent scheduler, whose grid
-    is at most `sm_count` CTAs.  s_ping_pong: one query tile, two S buffers.
+    is at most `sm_count` CTAs.  s_ping_pong: one query tile, two S buffers.  lse: whether the kernel also writes the LSE.
     """
 
     head_dim: int = 128
@@ -41,6 +41,7 @@ class PeerConfig:
     two_cta: bool = False
     persistent: bool = False
     s_ping_pong: bool = False
+    lse: bool = True
     sm_count: int = DEFAULT_SM_COUNT
 
     @classmethod
@@ -65,6 +66,8 @@ class PeerConfig:
             parts.append(f"q{self.q_stage}")
         if self.group_size != 1:
             parts.append(f"g{self.group_size}")
+        if not self.lse:
+            parts.append("no_lse")
         return "_".join([*parts, self.dtype])
 
 
@@ -121,13 +124,11 @@ def compile_peer(config: PeerConfig) -> PeerKernel:
     dtype = {"bf16": cutlass.BFloat16, "fp16": cutlass.Float16}[config.dtype]
     q, k, v = (_fake(dtype, 4, divisibility=8) for _ in range(3))
     out = _fake(cutlass.Float32, 5, divisibility=4) if config.split_kv else _fake(dtype, 4, divisibility=8)
-    lse = _fake(cutlass.Float32, 4 if config.split_kv else 3, divisibility=1)
+    lse = _fake(cutlass.Float32, 4 if config.split_kv else 3, divisibility=1) if config.lse else None
     compiled = cute.compile(
         kernel, q, k, v, out, lse, cutlass.Float32(1.0),
-        *[None] * 10,
-        AuxData(),
-        *[None] * 8,
-        cute.runtime.make_fake_stream(),
+        aux_data=AuxData(),
+        stream=cute.runtime.make_fake_stream(),
         options=f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {_dump_dir()}",
     )
     return PeerKernel(config, compiled.__ptx__, compiled.__cubin__, kernel)
