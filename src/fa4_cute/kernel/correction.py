@@ -7,8 +7,7 @@ reduces and waits.
 """
 
 import cutlass
-from cutlass import Boolean, Float32, Int32, cute
-from cutlass.cute.nvgpu import cpasync
+from cutlass import Float32, Int32, cute
 
 from . import ptx, roles, smem
 from .load import tma_tiles
@@ -38,9 +37,9 @@ def store_row(tile, row, first_col: int, words: list):
 
 
 @cute.jit
-def correction(ctx):
+def correction(ctx, work):
     """The correction warpgroup."""
-    cfg, channels, work = ctx.cfg, ctx.channels, ctx.work
+    cfg, channels = ctx.cfg, ctx.channels
     row = cute.arch.thread_idx()[0] % roles.WARPGROUP_THREADS
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx()) % 4
     lanes = warp << 21
@@ -67,10 +66,11 @@ def correction(ctx):
             channels.wait_stats(half, warp)
             total = ctx.smem_stats[half * roles.HALF_ROWS + row]
             channels.o_full.wait(half, 0)
-            write_output(ctx, half, row, o_cols[half], total)
+            write_output(ctx, work, half, row, o_cols[half], total)
     else:
         for half in cutlass.range_constexpr(roles.Q_HALVES):
-            write_output(ctx, half, row, None, Float32(0.0))
+            channels.wait_stats(half, warp)  # softmax posts its sum, 0, here too
+            write_output(ctx, work, half, row, None, Float32(0.0))
     cute.arch.cp_async_bulk_wait_group(0, read=True)  # shared memory must outlive the reads of the TMA stores
 
 
@@ -90,14 +90,14 @@ def normalised_row(cfg, tile, row, o_col, total) -> None:
 
 
 @cute.jit
-def write_output(ctx, half: cutlass.Constexpr, row, o_col, total):
+def write_output(ctx, work, half: cutlass.Constexpr, row, o_col, total):
     """The half's O to shared memory (where Q was), then to global memory by TMA, which drops rows past seqlen_q."""
     normalised_row(ctx.cfg, ctx.smem_q[None, None, half], row, o_col, total)
     cute.arch.fence_view_async_shared()  # generic-proxy writes, then the TMA store reads them
     cute.arch.barrier(barrier_id=roles.NamedBarrier.EPILOGUE, number_of_threads=roles.WARPGROUP_THREADS)
     if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == roles.CORRECTION_WARPS[0]:
         o_shared, o_global = tma_tiles(
-            ctx.o, ctx.smem_q, roles.HALF_ROWS, ctx.cfg.head_dim, ctx.work.head, ctx.work.batch
+            ctx.o, ctx.smem_q, roles.HALF_ROWS, ctx.cfg.head_dim, work.head, work.batch
         )
-        cute.copy(ctx.o.atom, o_shared[None, half], o_global[None, ctx.work.q_tile * roles.Q_HALVES + half])
+        cute.copy(ctx.o.atom, o_shared[None, half], o_global[None, work.q_tile * roles.Q_HALVES + half])
         cute.arch.cp_async_bulk_commit_group()

@@ -9,7 +9,7 @@ from .correction import correction
 from .load import load
 from .mma import mma
 from .params import Context, Scalars, TmaTensor
-from .scheduler import work_tile
+from .scheduler import head_batch_index, work_tile
 from .softmax import softmax
 
 TMEM_COLUMNS = 512
@@ -80,7 +80,6 @@ class Forward:
         """512 threads; see roles.py."""
         cfg = self.cfg
         scalars = Scalars(seqlen_q, seqlen_k, heads_q, group, batch_heads, causal_offset, scale_log2)
-        work = work_tile(cfg, scalars)
         dtype = smem.DTYPES[cfg.dtype]
         storage = utils.SmemAllocator().allocate(smem.shared_storage(cfg))
         q_layout = smem.tile_layout(roles.HALF_ROWS, cfg.head_dim, roles.Q_HALVES, dtype)
@@ -88,7 +87,6 @@ class Forward:
         ctx = Context(
             cfg=cfg,
             scalars=scalars,
-            work=work,
             channels=Channels.over(cfg.kv_slots, storage.mbarriers.data_ptr()),
             q=TmaTensor(q_atom, q_coordinates),
             k=TmaTensor(k_atom, k_coordinates),
@@ -100,7 +98,7 @@ class Forward:
             smem_stats=storage.stats.get_tensor(cute.make_layout(roles.Q_HALVES * roles.HALF_ROWS)),
             tmem_base=storage.tmem_base.ptr,
         )
-        if work.head_batch < scalars.batch_heads:
+        if head_batch_index() < scalars.batch_heads:
             self.run_roles(ctx)
 
     @cute.jit
@@ -122,18 +120,17 @@ class Forward:
 
         if warp < roles.CORRECTION_WARPS[0]:
             cute.arch.setmaxregister_increase(self.registers.softmax)
-            softmax(ctx)
+            softmax(ctx, work_tile(ctx.cfg, ctx.scalars))
         elif warp < roles.MMA_WARP:
             cute.arch.setmaxregister_decrease(self.registers.correction)
-            correction(ctx)
+            correction(ctx, work_tile(ctx.cfg, ctx.scalars))
             self.free_tmem(ctx, warp)
         else:
             cute.arch.setmaxregister_decrease(self.registers.other)
-            if ctx.work.tiles > 0:
-                if warp == roles.MMA_WARP:
-                    mma(ctx)
-                if warp == roles.LOAD_WARP:
-                    load(ctx)
+            if warp == roles.MMA_WARP:
+                mma(ctx, work_tile(ctx.cfg, ctx.scalars))
+            if warp == roles.LOAD_WARP:
+                load(ctx, work_tile(ctx.cfg, ctx.scalars))
 
     @cute.jit
     def free_tmem(self, ctx, warp):

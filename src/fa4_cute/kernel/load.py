@@ -47,9 +47,16 @@ class Loader:
 
 
 @cute.jit
-def load(ctx):
+def load(ctx, work):
     """The load warp."""
-    cfg, work, channels = ctx.cfg, ctx.work, ctx.channels
+    if work.tiles > 0:
+        load_all(ctx, work)
+
+
+@cute.jit
+def load_all(ctx, work):
+    """All boxes of the CTA; at least one K/V tile."""
+    cfg, channels = ctx.cfg, ctx.channels
 
     def loader(tensor, smem, rows: int, head, full):
         shared, source = tma_tiles(tensor, smem, rows, cfg.head_dim, head, work.batch)

@@ -63,9 +63,16 @@ class Issuer:
 
 
 @cute.jit
-def mma(ctx):
+def mma(ctx, work):
     """The MMA warp."""
-    cfg, channels, tiles = ctx.cfg, ctx.channels, ctx.work.tiles
+    if work.tiles > 0:
+        issue_all(ctx, work.tiles)
+
+
+@cute.jit
+def issue_all(ctx, tiles):
+    """All products of the CTA's tiles; at least one tile."""
+    cfg, channels = ctx.cfg, ctx.channels
     # A negative scale turns into -Q: the maximum of the scores is then the maximum of the logits.
     negative = (ptx.float_bits(ctx.scalars.scale_log2) >> 31) & 1
     qk_idesc = umma.instruction_descriptor(cfg.dtype, cfg.block_n, b_mn_major=False)

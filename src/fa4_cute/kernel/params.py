@@ -27,11 +27,10 @@ class TmaTensor:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything a role needs; all roles have the signature role(ctx)."""
+    """What all roles share; they have the signature role(ctx, work), `work` being the CTA's WorkTile."""
 
     cfg: Any
     scalars: Scalars
-    work: Any
     channels: Any
     q: TmaTensor
     k: TmaTensor

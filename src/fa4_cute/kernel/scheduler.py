@@ -19,7 +19,6 @@ CTA_ROWS = roles.Q_HALVES * roles.HALF_ROWS
 class WorkTile:
     """256 query rows of one head. Apart from `causal` and `block_n` the fields are device values (Int32)."""
 
-    head_batch: Any  # batch * heads_q + head; >= heads_q * batch for CTAs that only fill up the last section
     batch: Any
     head: Any
     kv_head: Any
@@ -43,11 +42,16 @@ class WorkTile:
         return ptx.maximum(first_row_sees, Int32(0)) // self.block_n
 
 
+def head_batch_index():
+    """batch * heads_q + head of the calling CTA; batch * heads_q or more for CTAs that fill up the last section."""
+    return ptx.reread_grid_position()
+
+
 def work_tile(cfg, scalars) -> WorkTile:
-    """The tile of the calling CTA."""
-    section_index, y, section = cute.arch.block_idx()
-    section_size, q_tiles, _ = cute.arch.grid_dim()
-    head_batch = section * section_size + section_index
+    """The tile of the calling CTA. Called by every role for itself: computed once before the roles part, these
+    values would be spilled in the large role."""
+    y, q_tiles = cute.arch.block_idx()[1], cute.arch.grid_dim()[1]
+    head_batch = head_batch_index()
     batch = head_batch // scalars.heads_q
     head = head_batch - batch * scalars.heads_q
     causal = cfg.mask == "causal"
@@ -58,7 +62,6 @@ def work_tile(cfg, scalars) -> WorkTile:
         last_row = ptx.minimum(row + CTA_ROWS, scalars.seqlen_q) - 1
         seen = ptx.minimum(last_row + scalars.causal_offset + 1, seen)
     return WorkTile(
-        head_batch=head_batch,
         batch=batch,
         head=head,
         kv_head=head // scalars.group,

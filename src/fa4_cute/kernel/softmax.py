@@ -13,7 +13,8 @@ from typing import Any
 import cutlass
 from cutlass import Boolean, Float32, Int32, cute
 
-from . import exp2, masking, ptx, roles, smem
+from . import exp2, masking, ptx, smem
+from .scheduler import head_batch_index
 
 CHUNK = 32  # S columns loaded, and P values stored, at a time
 # Stands for "no score seen yet" and is finite so that no difference of two of them is NaN.
@@ -111,9 +112,9 @@ class Warpgroup:
 
 
 @cute.jit
-def softmax(ctx):
+def softmax(ctx, work):
     """One softmax warpgroup."""
-    cfg, work = ctx.cfg, ctx.work
+    cfg = ctx.cfg
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     half = warp // 4
     row_of_cta = cute.arch.thread_idx()[0]  # the softmax warps come first in the CTA
@@ -156,6 +157,5 @@ def store_lse(ctx, row, reference_log2, total):
         log2_total = cute.math.log2(total, fastmath=True)
         lse = (reference_log2 + log2_total) * Float32(LN_2)
         lse = ptx.select(total == Float32(0.0), Float32(-float("inf")), lse)
-        head_batch = ptx.reread_grid_position()  # work.head_batch would be spilled over the loop
-        index = cutlass.Int64(head_batch) * ctx.scalars.seqlen_q + row
+        index = cutlass.Int64(head_batch_index()) * ctx.scalars.seqlen_q + row
         ptx.store_global_f32(ctx.lse + index * 4, lse)
