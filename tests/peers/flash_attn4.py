@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 #: SM count used for the grid of the persistent scheduler (a B200 has 148).  The value only sizes the grid.
 DEFAULT_SM_COUNT = 148
 
-_NEEDED = ("cutlass", "flash_attn", "quack", "tvm_ffi")
+_NEEDED = ("cutlass", "flash_attn", "quack", "triton", "tvm_ffi")
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,14 @@ def compile_peer(config: PeerConfig) -> PeerKernel:
     q, k, v = (_fake(dtype, 4, divisibility=8) for _ in range(3))
     out = _fake(cutlass.Float32, 5, divisibility=4) if config.split_kv else _fake(dtype, 4, divisibility=8)
     lse = _fake(cutlass.Float32, 4 if config.split_kv else 3, divisibility=1) if config.lse else None
-    compiled = cute.compile(
-        kernel, q, k, v, out, lse, cutlass.Float32(1.0),
-        aux_data=AuxData(),
-        stream=cute.runtime.make_fake_stream(),
-        options=f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {_dump_dir()}",
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the peer uses names of the DSL that are deprecated in 4.8
+        compiled = cute.compile(
+            kernel, q, k, v, out, lse, cutlass.Float32(1.0),
+            aux_data=AuxData(),
+            stream=cute.runtime.make_fake_stream(),
+            options=f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {_dump_dir()}",
+        )  # fmt: skip
     return PeerKernel(config, compiled.__ptx__, compiled.__cubin__, kernel)
 
 
