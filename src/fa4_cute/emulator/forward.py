@@ -1,0 +1,84 @@
+"""Runs the compiled forward kernel in the emulator, on CPU tensors: the same artifact, plan and parameter packing as
+on a GPU. An instrument for verification, not a way to compute attention on a CPU."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import binding, cache, call
+from ..plan import plan
+from ..validate import check
+from . import Machine, Module, RunStats, Schedule, encode_tensor_map
+
+
+@dataclass(frozen=True)
+class EmulatedResult:
+    """out and lse as the op returns them; seconds spent compiling and emulating on this machine (no GPU time)."""
+
+    out: torch.Tensor
+    lse: torch.Tensor
+    stats: RunStats | None  # None: nothing to launch
+    compile_s: float
+    emulate_s: float
+
+
+def run(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    is_causal: bool = False,
+    causal_alignment: str = "top_left",
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    arch: str = "sm_100a",
+    schedule: Any | None = None,
+    ptx: str | None = None,
+) -> EmulatedResult:
+    """fa4::mha_with_lse of bf16/fp16 CPU tensors, computed by the emulated sm_100a kernel.
+
+    Arguments, shapes and errors as fa4_cute.mha. ptx replaces the compiled kernel's text (to see what the emulator says
+    about a broken one). Raises EmulationError for anything the hardware would punish.
+    """
+    problem = check(
+        query, key, value, is_causal=is_causal, causal_alignment=causal_alignment, scale=scale, enable_gqa=enable_gqa
+    )
+    out = output_like(query, value.shape[-1])
+    lse = torch.full(query.shape[:-1], float("nan"), dtype=torch.float32)
+    if out.numel() == 0:
+        return EmulatedResult(out, lse, None, 0.0, 0.0)
+    planned = plan(problem, arch)
+    start = time.perf_counter()
+    artifact = cache.get(planned.config)
+    compile_s = time.perf_counter() - start
+
+    machine = Machine(arch=arch)
+    tensors = {"q": query, "k": key if key.numel() else query, "v": value if value.numel() else query}
+    operands = {}
+    for name, tensor in tensors.items():
+        operands[name] = call.operand(tensor, machine.map(tensor, name=name, writable=False), problem.dtype)
+    operands["o"] = call.operand(out, machine.map(out, name="o", writable=True), problem.dtype)
+    values = call.scalar_values(problem, machine.map(lse, name="lse", writable=True))
+    params = binding.pack(artifact.record, operands, values, encode_tensor_map)
+    start = time.perf_counter()
+    stats = machine.launch(
+        Module(ptx or artifact.ptx),
+        artifact.record.kernel,
+        grid=planned.grid,
+        block=artifact.record.block,
+        cluster=artifact.record.cluster,
+        smem_bytes=artifact.record.smem_bytes,
+        params=params,
+        schedule=schedule or Schedule.eager(),
+    )
+    return EmulatedResult(out, lse, stats, compile_s, time.perf_counter() - start)
+
+
+def output_like(query: torch.Tensor, head_dim_v: int) -> torch.Tensor:
+    """NaN-filled tensor with the query's shape and dimension order, dense."""
+    order = sorted(range(4), key=lambda d: (-query.stride(d), d))
+    permuted = torch.empty([(*query.shape[:-1], head_dim_v)[d] for d in order], dtype=query.dtype)
+    inverse = [order.index(d) for d in range(4)]
+    return permuted.permute(inverse).fill_(float("nan"))
