@@ -82,6 +82,11 @@ class PeerKernel:
     kernel: Any
     """The traced kernel object (``FlashAttentionForwardSm100``); its attributes state tiles, stages and warp roles."""
 
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory of a CTA: the size of the kernel's own storage struct."""
+        return int(self.kernel.shared_storage.size_in_bytes())
+
 
 def missing() -> str:
     """Why the peer kernel cannot be compiled here; the empty string if it can."""

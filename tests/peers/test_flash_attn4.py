@@ -1,0 +1,96 @@
+"""flash-attn-4's SM100 forward kernel, which nobody here wrote and which is proven on hardware, in the emulator.
+
+A wrong result here is a fault of the emulator or of the launch arguments, not of the kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from exact import attention, tolerance
+from flash_attn4 import PeerConfig, PeerKernel, compile_peer
+from peer_launch import run
+
+pytestmark = [pytest.mark.usefixtures("peer"), pytest.mark.timeout(300)]
+
+LSE_TOLERANCE = 1e-3
+_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Case:
+    head_dim: int
+    causal: bool
+    dtype: str
+    seqlen_q: int
+    seqlen_k: int
+    heads: int = 2
+    heads_kv: int = 2
+    batch: int = 1
+    pairs: bool = True
+
+    @property
+    def config(self) -> PeerConfig:
+        changes = {} if self.pairs else {"two_cta": False}
+        group = self.heads // self.heads_kv
+        return PeerConfig.usual(
+            self.head_dim, causal=self.causal, dtype=self.dtype, group_size=group, sm_count=4, **changes
+        )
+
+    def __str__(self) -> str:
+        mask = "causal" if self.causal else "full"
+        pair = "-1cta" if not self.pairs else ""
+        sizes = f"{self.seqlen_q}x{self.seqlen_k}-h{self.heads}:{self.heads_kv}-b{self.batch}"
+        return f"{self.dtype}-d{self.head_dim}-{mask}-{sizes}{pair}"
+
+
+CASES = [
+    *(Case(d, True, dtype, n, n) for d in (64, 128) for dtype in ("bf16", "fp16") for n in (300, 512)),
+    *(Case(d, False, dtype, n, n) for d in (64, 128) for dtype in ("bf16", "fp16") for n in (300, 512)),
+    Case(128, True, "bf16", 1024, 1024, heads=1, heads_kv=1, batch=2),
+    Case(128, True, "bf16", 300, 300, heads=8, heads_kv=2),
+    Case(64, False, "fp16", 512, 300, heads=4, heads_kv=1),
+    Case(128, False, "bf16", 300, 300, heads=8, heads_kv=2, batch=2),
+    Case(128, True, "bf16", 257, 700),
+    Case(128, False, "bf16", 512, 512, pairs=False),
+]
+
+
+@functools.cache
+def compiled(config: PeerConfig) -> PeerKernel:
+    return compile_peer(config)
+
+
+def inputs(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(20)
+    q = torch.randn(case.batch, case.seqlen_q, case.heads, case.head_dim, generator=generator)
+    k, v = torch.randn(2, case.batch, case.seqlen_k, case.heads_kv, case.head_dim, generator=generator)
+    dtype = _DTYPE[case.dtype]
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_result(case: Case) -> None:
+    q, k, v = inputs(case)
+    scale = 1.0 / math.sqrt(case.head_dim)
+    out, lse, stats = run(compiled(case.config), q, k, v, scale)
+    want, want_lse = attention(q, k, v, scale, case.causal)
+    error = (out.double() - want).abs().max().item()
+    assert error <= tolerance(q, k, v, scale, case.causal), f"largest error of O {error:.3e}"
+    lse_error = (lse.double() - want_lse).abs().max().item()
+    assert lse_error <= LSE_TOLERANCE, f"largest error of LSE {lse_error:.3e}"
+    assert stats.mma_count > 0 and stats.tma_loads > 0
+
+
+def test_a_wrong_scale_is_seen() -> None:
+    """The check itself: a launch with another scale is far outside the tolerance."""
+    case = CASES[0]
+    q, k, v = inputs(case)
+    scale = 1.0 / math.sqrt(case.head_dim)
+    out, _, _ = run(compiled(case.config), q, k, v, 1.5 * scale)
+    want, _ = attention(q, k, v, scale, case.causal)
+    assert (out.double() - want).abs().max().item() > 10 * tolerance(q, k, v, scale, case.causal)

@@ -1,0 +1,77 @@
+"""The packing of the peer kernel's launch arguments, apart from any run."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+
+import pytest
+from flash_attn4 import PeerConfig, compile_peer
+from hypothesis import given
+from hypothesis import strategies as st
+from peer_launch import TILE, Shape, check_boxes, fast_divisor, pack, scheduler_arguments, tma_box
+
+
+@dataclass
+class Param:
+    name: str
+    offset: int
+    size: int
+
+
+@given(st.integers(1, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_fast_divisor_divides(divisor: int, n: int) -> None:
+    """The sequence in the kernel's PTX: mul.hi, sub, shr, add, shr, all on 32-bit unsigned values."""
+    stored, multiplier, first, second = struct.unpack("<IIBBxx", fast_divisor(divisor))
+    high = multiplier * n >> 32
+    assert stored == divisor
+    assert (((n - high) % 2**32 >> first) + high) % 2**32 >> second == n // divisor
+
+
+@pytest.mark.parametrize("divisor", [0, -1, 2**31])
+def test_fast_divisor_refuses(divisor: int) -> None:
+    with pytest.raises(ValueError, match="divisor: want 1"):
+        fast_divisor(divisor)
+
+
+def test_pack_places_by_offset() -> None:
+    image = pack([b"\1\2", b"\3\4\5\6"], [Param("a", 0, 2), Param("b", 4, 4)])
+    assert image == b"\1\2\xa5\xa5\3\4\5\6"
+
+
+def test_pack_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"parameter 0 \(a\): want 4 bytes, got 2"):
+        pack([b"\1\2"], [Param("a", 0, 4)])
+    with pytest.raises(ValueError, match="the kernel has 1, 2 values"):
+        pack([b"\1", b"\2"], [Param("a", 0, 1)])
+
+
+def test_grids() -> None:
+    causal, full = PeerConfig.usual(128, causal=True), PeerConfig.usual(128, causal=False)
+    shape = Shape(batch=2, heads=8, heads_kv=8, seqlen_q=300, seqlen_k=300)
+    assert scheduler_arguments(causal, shape)[1] == (32, 1, 1)  # two tiles of 256 rows for each of 16 heads
+    assert scheduler_arguments(full, shape)[1] == (32, 1, 1)  # one pair of CTAs a head: 512 rows
+    long = Shape(batch=4, heads=16, heads_kv=16, seqlen_q=4096, seqlen_k=4096)
+    assert scheduler_arguments(full, long)[1] == (148, 1, 1)  # persistent: no more CTAs than SMs
+
+
+def test_boxes_by_head_dimension() -> None:
+    assert tma_box(PeerConfig.usual(128, causal=True), "k") == ((64, TILE, 1, 1), "128B")
+    assert tma_box(PeerConfig.usual(96, causal=True), "v") == ((32, TILE, 1, 1), "64B")
+    assert tma_box(PeerConfig.usual(128, causal=False), "k") == ((64, TILE // 2, 1, 1), "128B")
+    assert tma_box(PeerConfig.usual(128, causal=False), "v") == ((64, TILE, 1, 1), "128B")
+
+
+@pytest.mark.usefixtures("peer")
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_sizes_agree_with_the_compiled_kernel(head_dim: int, causal: bool) -> None:
+    """Box bytes against the kernel's own transaction bytes; scheduler fields against the .param declarations."""
+    kernel = compile_peer(PeerConfig.usual(head_dim, causal=causal))
+    check_boxes(kernel)
+    header = kernel.ptx[kernel.ptx.index(".entry") : kernel.ptx.index(".reqntid")]
+    declared = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) \w+_param_\d+(?:\[(\d+)\])?", header)
+    sizes = [int(length) if length else {"u32": 4, "f32": 4, "u64": 8}[kind] for kind, length in declared]
+    fields, _ = scheduler_arguments(kernel.config, Shape(1, 1, 1, 300, 300))
+    assert sizes[12:] == [len(field) for field in fields]
