@@ -24,27 +24,50 @@ from typing import Any
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE)]  # so that the script runs from any folder, installed or not
 
-from sass_lib.census import KernelCensus, census_of  # noqa: E402
-from sass_lib.listing import parse_listing  # noqa: E402
-from sass_lib.report import annotated, facts, print_table, side_by_side  # noqa: E402
-from sass_lib.tools import disassemble  # noqa: E402
+from sass_lib.census import KernelCensus, census_of
+from sass_lib.listing import parse_listing
+from sass_lib.report import annotated, facts, print_table, side_by_side
+from sass_lib.tools import disassemble
 
 Titled = tuple[str, KernelCensus]
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="sass.py", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--cubin", nargs="+", type=Path, metavar="FILE", help="disassemble these files; compile nothing")
+    parser = argparse.ArgumentParser(
+        prog="sass.py", description=__doc__.split("\n", 1)[0]
+    )
+    parser.add_argument(
+        "--cubin",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="disassemble these files; compile nothing",
+    )
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--ours", action="store_true", help="only our kernel")
-    chosen.add_argument("--peer", action="store_true", help="only flash-attn-4's kernel")
+    chosen.add_argument(
+        "--peer", action="store_true", help="only flash-attn-4's kernel"
+    )
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--dtype", choices=("bf16", "fp16"), default="bf16")
     parser.add_argument("--mask", choices=("causal", "none"), default="causal")
     parser.add_argument("--arch", default="sm_100a")
-    parser.add_argument("--with-lse", action="store_true", help="the peer's variant that also writes the LSE")
-    parser.add_argument("--list", metavar="ROLE", help="list the largest loop of a role: softmax, 'softmax masked', mma, ...")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts as JSON ('-' for standard output)")
+    parser.add_argument(
+        "--with-lse",
+        action="store_true",
+        help="the peer's variant that also writes the LSE",
+    )
+    parser.add_argument(
+        "--list",
+        metavar="ROLE",
+        help="list the largest loop of a role: softmax, 'softmax masked', mma, ...",
+    )
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the counts as JSON ('-' for standard output)",
+    )
     return parser.parse_args(argv)
 
 
@@ -61,7 +84,10 @@ def census_file(title: str, cubin: bytes) -> list[Titled]:
 def our_cubin(options: argparse.Namespace) -> bytes:
     """Our kernel for the options, compiled now."""
     config = importlib.import_module("fa4_cute.config").FA4Config.derive(
-        dtype=options.dtype, head_dim=options.head_dim, mask=options.mask, arch=options.arch
+        dtype=options.dtype,
+        head_dim=options.head_dim,
+        mask=options.mask,
+        arch=options.arch,
     )
     artifact = importlib.import_module("fa4_cute.compile").compile_forward(config)
     return bytes(artifact.cubin)
@@ -83,7 +109,11 @@ def peer_cubin(options: argparse.Namespace) -> bytes:
     """flash-attn-4's kernel for the options, compiled now."""
     harness = peer_module()
     config = harness.PeerConfig.usual(
-        options.head_dim, causal=options.mask == "causal", dtype=options.dtype, arch=options.arch, lse=options.with_lse
+        options.head_dim,
+        causal=options.mask == "causal",
+        dtype=options.dtype,
+        arch=options.arch,
+        lse=options.with_lse,
     )
     return bytes(harness.compile_peer(config).cubin)
 
@@ -91,9 +121,16 @@ def peer_cubin(options: argparse.Namespace) -> bytes:
 def gather(options: argparse.Namespace) -> list[Titled]:
     """The kernels to report, in column order.  What cannot be had is said on standard error."""
     if options.cubin:
-        return [kernel for path in options.cubin for kernel in census_file(path.name, path.read_bytes())]
+        return [
+            kernel
+            for path in options.cubin
+            for kernel in census_file(path.name, path.read_bytes())
+        ]
     kernels: list[Titled] = []
-    wanted = [("fa4_cute", our_cubin, not options.peer), ("flash-attn-4", peer_cubin, not options.ours)]
+    wanted = [
+        ("fa4_cute", our_cubin, not options.peer),
+        ("flash-attn-4", peer_cubin, not options.ours),
+    ]
     for title, source, chosen in wanted:
         if not chosen:
             continue
@@ -114,7 +151,9 @@ def list_loop(kernels: list[Titled], role: str) -> int:
             print(f"{title}: no {role} loop; it has: {known}", file=sys.stderr)
             continue
         found = True
-        print(f"{title}: {role} loop, {loop.instructions} instructions, {loop.first_address:#x}..{loop.last_address:#x}")
+        print(
+            f"{title}: {role} loop, {loop.instructions} instructions, {loop.first_address:#x}..{loop.last_address:#x}"
+        )
         print("\n".join(annotated(loop)))
     return 0 if found else 1
 
@@ -139,7 +178,9 @@ def main(argv: list[str] | None = None) -> int:
             options.json.write_text(text + "\n")
         return 0
     header, rows = side_by_side(kernels)
-    print_table(header, rows, "SASS: instructions of one iteration on the straight path")
+    print_table(
+        header, rows, "SASS: instructions of one iteration on the straight path"
+    )
     return 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-_HEAD = '\t.section\t.text.{name},"ax",@progbits\n\t.align\t128\n{name}:\n.text.{name}:\n'
+_HEAD = (
+    '\t.section\t.text.{name},"ax",@progbits\n\t.align\t128\n{name}:\n.text.{name}:\n'
+)
 
 
 def listing(body: str, name: str = "kernel") -> str:
@@ -19,7 +21,11 @@ def listing(body: str, name: str = "kernel") -> str:
 
 def metadata(name: str, registers: int, frame: int, stack: int) -> str:
     """The resource records of a function as nvdisasm prints the section .nv.info."""
-    records = {"EIATTR_REGCOUNT": registers, "EIATTR_FRAME_SIZE": frame, "EIATTR_MIN_STACK_SIZE": stack}
+    records = {
+        "EIATTR_REGCOUNT": registers,
+        "EIATTR_FRAME_SIZE": frame,
+        "EIATTR_MIN_STACK_SIZE": stack,
+    }
     text = '\t.section\t.nv.info,"",@"SHT_CUDA_INFO"\n\t.align\t4\n'
     for attribute, value in records.items():
         text += f"\n\t//----- nvinfo : {attribute}\n\t.align\t\t4\n        /*0000*/ \t.byte\t0x04, 0x2f\n"

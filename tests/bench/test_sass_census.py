@@ -28,9 +28,20 @@ def looped(*body: str) -> str:
 
 def test_softmax_loop_counts() -> None:
     (loop,) = kernel_of(made_up.softmax(ex2=20)).loops
-    assert (loop.role, loop.instructions, loop.tmem_columns, loop.spin_instructions) == ("softmax", 26, 32, 6)
+    assert (
+        loop.role,
+        loop.instructions,
+        loop.tmem_columns,
+        loop.spin_instructions,
+    ) == ("softmax", 26, 32, 6)
     assert loop.by_name["MUFU.EX2"] == 20
-    assert loop.by_pipe == {"MUFU": 20, "LDTM/STTM": 2, "SYNC": 1, "UNIFORM": 1, "BRANCH": 2}
+    assert loop.by_pipe == {
+        "MUFU": 20,
+        "LDTM/STTM": 2,
+        "SYNC": 1,
+        "UNIFORM": 1,
+        "BRANCH": 2,
+    }
     assert loop.per_tile == 26 * 128 / 32
 
 
@@ -46,10 +57,21 @@ def test_few_exponentials_are_no_softmax() -> None:
 @pytest.mark.parametrize(
     ("body", "role"),
     [
-        (("UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8], tmem[UR10], idesc[UR11], UPT",), "mma"),
+        (
+            (
+                "UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8], tmem[UR10], idesc[UR11], UPT",
+            ),
+            "mma",
+        ),
         (("UTMALDG.4D [UR4], [UR6]",), "load"),
-        (("LDTM.x16 R4, tmem[UR4]", "FMUL2 R4, R4, R6", "STTM.x16 tmem[UR4], R4"), "correction"),
-        (("LDTM.x16 R4, tmem[UR4]", "FMUL2 R4, R4, R6", "STS.128 [R4], R8"), "epilogue"),
+        (
+            ("LDTM.x16 R4, tmem[UR4]", "FMUL2 R4, R4, R6", "STTM.x16 tmem[UR4], R4"),
+            "correction",
+        ),
+        (
+            ("LDTM.x16 R4, tmem[UR4]", "FMUL2 R4, R4, R6", "STS.128 [R4], R8"),
+            "epilogue",
+        ),
         (("UTMASTG.4D [UR4], [UR6]",), "store"),
     ],
 )
@@ -76,7 +98,9 @@ def test_spills_by_instruction_and_by_metadata() -> None:
 
 
 def test_register_budgets() -> None:
-    kernel = kernel_of("USETMAXREG.DEALLOC.CTAPOOL 0x38\nUSETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xc0\nEXIT")
+    kernel = kernel_of(
+        "USETMAXREG.DEALLOC.CTAPOOL 0x38\nUSETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xc0\nEXIT"
+    )
     assert kernel.register_budgets == (56, 192)
 
 
@@ -107,7 +131,10 @@ def test_pipes_and_names(opcode: str, pipe: str, name: str) -> None:
 
 
 def test_report_holds_both_kernels(capsys: pytest.CaptureFixture[str]) -> None:
-    one, two = kernel_of(made_up.softmax(ex2=20)), kernel_of(made_up.softmax(ex2=24, columns="LDTM.x64"))
+    one, two = (
+        kernel_of(made_up.softmax(ex2=20)),
+        kernel_of(made_up.softmax(ex2=24, columns="LDTM.x64")),
+    )
     header, rows = side_by_side([("ours", one), ("theirs", two)])
     cells = {row[0]: row[1:] for row in rows}
     assert header == ("", "ours", "theirs")
@@ -115,6 +142,12 @@ def test_report_holds_both_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     assert cells["  for 128 keys"] == ("104", "60")
     print_table(header, rows, "title")
     assert "softmax loop" in capsys.readouterr().out
+
+
+def test_several_loops_of_a_role_are_said() -> None:
+    body = ".L_a:\nUTMALDG.4D [UR4], [UR6]\n@P0 BRA `(.L_a)\n.L_b:\nNOP\nUTMALDG.4D [UR4], [UR6]\n@P0 BRA `(.L_b)\nEXIT"
+    _, rows = side_by_side([("ours", kernel_of(body))])
+    assert ("load loop", "3 (largest of 2)") in rows
 
 
 def test_json_and_listing_agree_with_the_census() -> None:

@@ -43,9 +43,13 @@ def test_no_loop_without_a_way_back() -> None:
 
 
 def test_loop_body_and_exit() -> None:
-    graph = graph_of("NOP\n.L_a:\nFADD R0, R0, R1\nFMUL R0, R0, R1\n@P0 BRA `(.L_a)\nEXIT")
+    graph = graph_of(
+        "NOP\n.L_a:\nFADD R0, R0, R1\nFMUL R0, R0, R1\n@P0 BRA `(.L_a)\nEXIT"
+    )
     (loop,) = graph.loops()
-    assert [i.opcode for block in sorted(loop.body) for i in graph.instructions(block)] == ["FADD", "FMUL", "BRA"]
+    assert [
+        i.opcode for block in sorted(loop.body) for i in graph.instructions(block)
+    ] == ["FADD", "FMUL", "BRA"]
 
 
 def test_labels_nobody_jumps_to_split_nothing() -> None:
@@ -58,7 +62,12 @@ def test_backward_jump_without_dominance_is_no_natural_loop() -> None:
 
 
 def test_guarded_exit_falls_through() -> None:
-    assert iteration(".L_a:\nNOP\n@P0 EXIT\nFADD R0, R0, R0\nBRA `(.L_a)") == ["NOP", "EXIT", "FADD", "BRA"]
+    assert iteration(".L_a:\nNOP\n@P0 EXIT\nFADD R0, R0, R0\nBRA `(.L_a)") == [
+        "NOP",
+        "EXIT",
+        "FADD",
+        "BRA",
+    ]
 
 
 def test_spin_wait_out_of_line_is_left_out() -> None:
@@ -70,13 +79,21 @@ def test_spin_wait_out_of_line_is_left_out() -> None:
     assert [i.opcode for i in path.instructions] == [
         "SYNCS.PHASECHK.TRANS64.TRYWAIT", "BRA", "LDTM.x32", *["MUFU.EX2"] * 3, "STTM.x16", "UIADD3", "BRA.U",
     ]  # fmt: skip
-    assert path.spin_instructions == 6  # the move in front, four of the spin loop, the jump back
+    assert (
+        path.spin_instructions == 6
+    )  # the move in front, four of the spin loop, the jump back
     assert path.inner == ()
 
 
 def test_spin_wait_in_the_way_counts_once() -> None:
     body = ".L_a:\nNOP\n.L_s:\nSYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R4\n@!P0 BRA `(.L_s)\nFADD R0, R0, R0\n@P1 BRA `(.L_a)\nEXIT"
-    assert iteration(body) == ["NOP", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "BRA", "FADD", "BRA"]
+    assert iteration(body) == [
+        "NOP",
+        "SYNCS.PHASECHK.TRANS64.TRYWAIT",
+        "BRA",
+        "FADD",
+        "BRA",
+    ]
 
 
 def test_a_polling_loop_that_works_is_no_spin() -> None:
@@ -112,7 +129,13 @@ def test_inner_loop_is_reported_and_counted_once() -> None:
     graph = graph_of(body)
     loops = graph.loops()
     path = straight_path(graph, loops[0], loops)
-    assert [i.opcode for i in path.instructions] == ["NOP", "FADD", "BRA", "FMUL", "BRA"]
+    assert [i.opcode for i in path.instructions] == [
+        "NOP",
+        "FADD",
+        "BRA",
+        "FMUL",
+        "BRA",
+    ]
     assert len(path.inner) == 1
 
 

@@ -46,23 +46,32 @@ class PeerConfig:
     sm_count: int = DEFAULT_SM_COUNT
 
     @classmethod
-    def usual(cls, head_dim: int, *, causal: bool, dtype: str = "bf16", **changes: Any) -> PeerConfig:
+    def usual(
+        cls, head_dim: int, *, causal: bool, dtype: str = "bf16", **changes: Any
+    ) -> PeerConfig:
         """The variant which flash-attn-4 itself picks for dense MHA with more than 256 query rows on SM100.
 
         Causal: longest-tile-first scheduler, one CTA.  Not causal: static persistent scheduler, CTA pairs for D = 128.
         """
-        fields: dict[str, Any] = dict(head_dim=head_dim, head_dim_v=head_dim, causal=causal, dtype=dtype)
-        if not causal:
-            fields.update(persistent=True, two_cta=head_dim > 112)
-        fields.update(changes)
-        return cls(**fields)
+        own = {} if causal else {"persistent": True, "two_cta": head_dim > 112}
+        fields: dict[str, Any] = {
+            "head_dim": head_dim,
+            "head_dim_v": head_dim,
+            "causal": causal,
+            "dtype": dtype,
+        }
+        return cls(**{**fields, **own, **changes})
 
     @property
     def name(self) -> str:
         parts = ["fa4", "causal" if self.causal else "full", f"d{self.head_dim}"]
         if self.head_dim_v != self.head_dim:
             parts.append(f"dv{self.head_dim_v}")
-        parts += [flag for flag in ("two_cta", "persistent", "split_kv", "pack_gqa", "s_ping_pong") if getattr(self, flag)]
+        parts += [
+            flag
+            for flag in ("two_cta", "persistent", "split_kv", "pack_gqa", "s_ping_pong")
+            if getattr(self, flag)
+        ]
         if self.q_stage != 2:
             parts.append(f"q{self.q_stage}")
         if self.group_size != 1:
@@ -92,7 +101,10 @@ def missing() -> str:
     """Why the peer kernel cannot be compiled here; the empty string if it can."""
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if absent:
-        return "flash-attn-4 and its dependencies are not installed: no module " + ", ".join(absent)
+        return (
+            "flash-attn-4 and its dependencies are not installed: no module "
+            + ", ".join(absent)
+        )
     return ""
 
 
@@ -129,10 +141,20 @@ def compile_peer(config: PeerConfig) -> PeerKernel:
         kernel.TileScheduler = _fixed_grid_scheduler(config.sm_count)
     dtype = {"bf16": cutlass.BFloat16, "fp16": cutlass.Float16}[config.dtype]
     q, k, v = (_fake(dtype, 4, divisibility=8) for _ in range(3))
-    out = _fake(cutlass.Float32, 5, divisibility=4) if config.split_kv else _fake(dtype, 4, divisibility=8)
-    lse = _fake(cutlass.Float32, 4 if config.split_kv else 3, divisibility=1) if config.lse else None
+    out = (
+        _fake(cutlass.Float32, 5, divisibility=4)
+        if config.split_kv
+        else _fake(dtype, 4, divisibility=8)
+    )
+    lse = (
+        _fake(cutlass.Float32, 4 if config.split_kv else 3, divisibility=1)
+        if config.lse
+        else None
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the peer uses names of the DSL that are deprecated in 4.8
+        warnings.simplefilter(
+            "ignore"
+        )  # the peer uses names of the DSL that are deprecated in 4.8
         compiled = cute.compile(
             kernel, q, k, v, out, lse, cutlass.Float32(1.0),
             aux_data=AuxData(),
@@ -149,7 +171,9 @@ def _fake(dtype: Any, rank: int, *, divisibility: int) -> Any:
     shape = tuple(cute.sym_int() for _ in range(rank))
     stride = (*(cute.sym_int64(divisibility=divisibility) for _ in range(rank - 1)), 1)
     align = max(divisibility * dtype.width // 8, 4)
-    return cute.runtime.make_fake_tensor(dtype, shape, stride=stride, assumed_align=align)
+    return cute.runtime.make_fake_tensor(
+        dtype, shape, stride=stride, assumed_align=align
+    )
 
 
 def _dump_dir() -> str:
@@ -170,7 +194,9 @@ def _fixed_grid_scheduler(sm_count: int) -> type:
 
     class FixedGridScheduler(StaticPersistentTileScheduler):
         @staticmethod
-        def get_grid_shape(params: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any, Any]:
+        def get_grid_shape(
+            params: Any, *, loc: Any = None, ip: Any = None
+        ) -> tuple[Any, Any, Any]:
             most = sm_count // params.cluster_shape_m * params.cluster_shape_m
             wanted = params.total_blocks_cluster * params.cluster_shape_m
             return cutlass.min(most, wanted), cutlass.Int32(1), cutlass.Int32(1)

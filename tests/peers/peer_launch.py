@@ -89,12 +89,17 @@ def check_boxes(kernel: PeerKernel) -> None:
         got = 2 * inner * rows * boxes * (2 if config.two_cta else 1)
         want = kernel.kernel.tma_copy_bytes[name.upper()]
         if got != want:
-            raise RuntimeError(f"{config.name}: boxes of {name} hold {got} bytes, the kernel expects {want}")
+            raise RuntimeError(
+                f"{config.name}: boxes of {name} hold {got} bytes, the kernel expects {want}"
+            )
 
 
-def _tensor_map(config: PeerConfig, name: str, tensor: torch.Tensor, address: int) -> bytes:
-    from fa4_cute.emulator import encode_tensor_map
+def _tensor_map(
+    config: PeerConfig, name: str, tensor: torch.Tensor, address: int
+) -> bytes:
     from fa4_cute.tensor_map import TensorMapArgs
+
+    from fa4_cute.emulator import encode_tensor_map
 
     box, swizzle = tma_box(config, name)
     batch, rows, heads, columns = tensor.shape
@@ -112,7 +117,9 @@ def _tensor_map(config: PeerConfig, name: str, tensor: torch.Tensor, address: in
     )
 
 
-def scheduler_arguments(config: PeerConfig, shape: Shape) -> tuple[list[bytes], tuple[int, int, int]]:
+def scheduler_arguments(
+    config: PeerConfig, shape: Shape
+) -> tuple[list[bytes], tuple[int, int, int]]:
     """The tile scheduler's parameters (and the number of splits behind them), and the grid."""
     tiles = math.ceil(shape.seqlen_q / (config.q_stage * TILE))
     pair = 2 if config.two_cta else 1
@@ -124,15 +131,36 @@ def scheduler_arguments(config: PeerConfig, shape: Shape) -> tuple[list[bytes], 
         return [*_divisor(clusters), *_divisor(shape.heads), _i32(total), one], grid
     if not config.causal:
         if pair != 1:
-            raise ValueError("two_cta: want the persistent scheduler for a kernel without a mask")
+            raise ValueError(
+                "two_cta: want the persistent scheduler for a kernel without a mask"
+            )
         grid = (tiles, shape.heads, shape.batch)
-        return [_i32(tiles), _i32(shape.heads), _i32(shape.batch), one, *_divisor(1), one], grid
+        return [
+            _i32(tiles),
+            _i32(shape.heads),
+            _i32(shape.batch),
+            one,
+            *_divisor(1),
+            one,
+        ], grid
     section = _heads_in_l2(config, shape)
     pairs = shape.heads * shape.batch
     total = tiles * pairs
-    fields = [_i32(total), one, _i32(tiles), _i32(shape.heads), _i32(shape.batch), _i32(section)]
+    fields = [
+        _i32(total),
+        one,
+        _i32(tiles),
+        _i32(shape.heads),
+        _i32(shape.batch),
+        _i32(section),
+    ]
     fields += [*_divisor(shape.heads), *_divisor(section), *_divisor(section * tiles)]
-    fields += [*_divisor(max(pairs % section, 1)), _i32(pairs // section), *_divisor(1), one]
+    fields += [
+        *_divisor(max(pairs % section, 1)),
+        _i32(pairs // section),
+        *_divisor(1),
+        one,
+    ]
     return fields, (total, 1, 1)
 
 
@@ -150,24 +178,49 @@ def _divisor(value: int) -> list[bytes]:
     return [fast_divisor(value), _i32(value)]
 
 
-def arguments(kernel: PeerKernel, tensors: dict[str, torch.Tensor], addresses: dict[str, int], scale: float) -> Any:
+def arguments(
+    kernel: PeerKernel,
+    tensors: dict[str, torch.Tensor],
+    addresses: dict[str, int],
+    scale: float,
+) -> Any:
     """All parameters in order as byte strings, and the grid.  `tensors`: q, k, v, o (B, S, H, D) and lse (B, H, S)."""
     config = kernel.config
     q, k = tensors["q"], tensors["k"]
     shape = Shape(q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1])
     if shape.heads != shape.heads_kv * config.group_size:
-        raise ValueError(f"heads: want {config.group_size} query heads a K/V head, got {shape.heads} and {shape.heads_kv}")
+        raise ValueError(
+            f"heads: want {config.group_size} query heads a K/V head, got {shape.heads} and {shape.heads_kv}"
+        )
     extents = []
     for name in "qkvo":
         batch, rows, heads, columns = tensors[name].shape
         order = (columns, rows) if name == "v" else (rows, columns)
         extents.append(struct.pack("<4i", *order, heads, batch))
     lse = tensors["lse"]
-    blob = struct.pack("<q3i4x2q", addresses["lse"], lse.shape[2], lse.shape[1], lse.shape[0], lse.stride(1), lse.stride(0))
-    maps = [_tensor_map(config, name, tensors[name], addresses[name]) for name in "qkvo"]
+    blob = struct.pack(
+        "<q3i4x2q",
+        addresses["lse"],
+        lse.shape[2],
+        lse.shape[1],
+        lse.shape[0],
+        lse.stride(1),
+        lse.stride(0),
+    )
+    maps = [
+        _tensor_map(config, name, tensors[name], addresses[name]) for name in "qkvo"
+    ]
     mma = _UNREAD * (64 if config.two_cta else 32)
     scheduler, grid = scheduler_arguments(config, shape)
-    return [*extents, blob, *maps, struct.pack("<f", scale * math.log2(math.e)), mma, mma, *scheduler], grid
+    return [
+        *extents,
+        blob,
+        *maps,
+        struct.pack("<f", scale * math.log2(math.e)),
+        mma,
+        mma,
+        *scheduler,
+    ], grid
 
 
 def pack(values: list[bytes], params: list[Any]) -> bytes:
@@ -176,16 +229,27 @@ def pack(values: list[bytes], params: list[Any]) -> bytes:
     `params`: the emulator's records (name, offset, size, align).  ValueError where count or sizes differ.
     """
     if len(values) != len(params):
-        raise ValueError(f"parameters: the kernel has {len(params)}, {len(values)} values were made")
+        raise ValueError(
+            f"parameters: the kernel has {len(params)}, {len(values)} values were made"
+        )
     image = bytearray(_UNREAD * max(p.offset + p.size for p in params))
     for number, (value, param) in enumerate(zip(values, params, strict=True)):
         if len(value) != param.size:
-            raise ValueError(f"parameter {number} ({param.name}): want {param.size} bytes, got {len(value)}")
+            raise ValueError(
+                f"parameter {number} ({param.name}): want {param.size} bytes, got {len(value)}"
+            )
         image[param.offset : param.offset + param.size] = value
     return bytes(image)
 
 
-def run(kernel: PeerKernel, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, **options: Any) -> Any:
+def run(
+    kernel: PeerKernel,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    **options: Any,
+) -> Any:
     """Execute the kernel in the emulator; q, k, v are (B, S, H, D).  Returns (o, lse, launch statistics).
 
     `options` go to the emulator's `launch` (a schedule, say).
@@ -195,13 +259,20 @@ def run(kernel: PeerKernel, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, s
     check_boxes(kernel)
     config = kernel.config
     batch, rows, heads, _ = q.shape
-    out = torch.full((batch, rows, heads, config.head_dim_v), math.nan, dtype=_TORCH_DTYPE[config.dtype])
+    out = torch.full(
+        (batch, rows, heads, config.head_dim_v),
+        math.nan,
+        dtype=_TORCH_DTYPE[config.dtype],
+    )
     lse = torch.full((batch, heads, rows), math.nan, dtype=torch.float32)
     tensors = {"q": q, "k": k, "v": v, "o": out, "lse": lse}
     module = Module(kernel.ptx)
     (name,) = module.kernels
     machine = Machine(arch=config.arch)
-    addresses = {key: machine.map(t, name=key, writable=key in ("o", "lse")) for key, t in tensors.items()}
+    addresses = {
+        key: machine.map(t, name=key, writable=key in ("o", "lse"))
+        for key, t in tensors.items()
+    }
     values, grid = arguments(kernel, tensors, addresses, scale)
     stats = machine.launch(
         module,

@@ -10,7 +10,15 @@ import pytest
 from flash_attn4 import PeerConfig, compile_peer
 from hypothesis import given
 from hypothesis import strategies as st
-from peer_launch import TILE, Shape, check_boxes, fast_divisor, pack, scheduler_arguments, tma_box
+from peer_launch import (
+    TILE,
+    Shape,
+    check_boxes,
+    fast_divisor,
+    pack,
+    scheduler_arguments,
+    tma_box,
+)
 
 
 @dataclass
@@ -48,19 +56,43 @@ def test_pack_refuses_what_does_not_fit() -> None:
 
 
 def test_grids() -> None:
-    causal, full = PeerConfig.usual(128, causal=True), PeerConfig.usual(128, causal=False)
+    causal, full = (
+        PeerConfig.usual(128, causal=True),
+        PeerConfig.usual(128, causal=False),
+    )
     shape = Shape(batch=2, heads=8, heads_kv=8, seqlen_q=300, seqlen_k=300)
-    assert scheduler_arguments(causal, shape)[1] == (32, 1, 1)  # two tiles of 256 rows for each of 16 heads
-    assert scheduler_arguments(full, shape)[1] == (32, 1, 1)  # one pair of CTAs a head: 512 rows
+    assert scheduler_arguments(causal, shape)[1] == (
+        32,
+        1,
+        1,
+    )  # two tiles of 256 rows for each of 16 heads
+    assert scheduler_arguments(full, shape)[1] == (
+        32,
+        1,
+        1,
+    )  # one pair of CTAs a head: 512 rows
     long = Shape(batch=4, heads=16, heads_kv=16, seqlen_q=4096, seqlen_k=4096)
-    assert scheduler_arguments(full, long)[1] == (148, 1, 1)  # persistent: no more CTAs than SMs
+    assert scheduler_arguments(full, long)[1] == (
+        148,
+        1,
+        1,
+    )  # persistent: no more CTAs than SMs
 
 
 def test_boxes_by_head_dimension() -> None:
-    assert tma_box(PeerConfig.usual(128, causal=True), "k") == ((64, TILE, 1, 1), "128B")
+    assert tma_box(PeerConfig.usual(128, causal=True), "k") == (
+        (64, TILE, 1, 1),
+        "128B",
+    )
     assert tma_box(PeerConfig.usual(96, causal=True), "v") == ((32, TILE, 1, 1), "64B")
-    assert tma_box(PeerConfig.usual(128, causal=False), "k") == ((64, TILE // 2, 1, 1), "128B")
-    assert tma_box(PeerConfig.usual(128, causal=False), "v") == ((64, TILE, 1, 1), "128B")
+    assert tma_box(PeerConfig.usual(128, causal=False), "k") == (
+        (64, TILE // 2, 1, 1),
+        "128B",
+    )
+    assert tma_box(PeerConfig.usual(128, causal=False), "v") == (
+        (64, TILE, 1, 1),
+        "128B",
+    )
 
 
 @pytest.mark.usefixtures("peer")
@@ -71,7 +103,12 @@ def test_sizes_agree_with_the_compiled_kernel(head_dim: int, causal: bool) -> No
     kernel = compile_peer(PeerConfig.usual(head_dim, causal=causal))
     check_boxes(kernel)
     header = kernel.ptx[kernel.ptx.index(".entry") : kernel.ptx.index(".reqntid")]
-    declared = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) \w+_param_\d+(?:\[(\d+)\])?", header)
-    sizes = [int(length) if length else {"u32": 4, "f32": 4, "u64": 8}[kind] for kind, length in declared]
+    declared = re.findall(
+        r"\.param (?:\.align \d+ )?\.(\w+) \w+_param_\d+(?:\[(\d+)\])?", header
+    )
+    sizes = [
+        int(length) if length else {"u32": 4, "f32": 4, "u64": 8}[kind]
+        for kind, length in declared
+    ]
     fields, _ = scheduler_arguments(kernel.config, Shape(1, 1, 1, 300, 300))
     assert sizes[12:] == [len(field) for field in fields]

@@ -34,7 +34,15 @@ def test_instructions_an_iteration(kernel: tuple[int, KernelCensus]) -> None:
 
 def test_softmax_loop_by_opcode(kernel: tuple[int, KernelCensus]) -> None:
     (loop,) = kernel[1].find("softmax")
-    want = {"MUFU.EX2": 113, "FFMA2": 88, "FADD2": 80, "FADD2.RM": 8, "F2FP": 64, "FMNMX3": 62, "FMNMX": 20}
+    want = {
+        "MUFU.EX2": 113,
+        "FFMA2": 88,
+        "FADD2": 80,
+        "FADD2.RM": 8,
+        "F2FP": 64,
+        "FMNMX3": 62,
+        "FMNMX": 20,
+    }
     assert {name: loop.by_name.get(name) for name in want} == want
     assert loop.tmem_columns == 128
 
