@@ -33,9 +33,7 @@ Titled = tuple[str, KernelCensus]
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="sass.py", description=__doc__.split("\n", 1)[0]
-    )
+    parser = argparse.ArgumentParser(prog="sass.py", description=__doc__.split("\n", 1)[0])
     parser.add_argument(
         "--cubin",
         nargs="+",
@@ -45,9 +43,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     )
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--ours", action="store_true", help="only our kernel")
-    chosen.add_argument(
-        "--peer", action="store_true", help="only flash-attn-4's kernel"
-    )
+    chosen.add_argument("--peer", action="store_true", help="only flash-attn-4's kernel")
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--dtype", choices=("bf16", "fp16"), default="bf16")
     parser.add_argument("--mask", choices=("causal", "none"), default="causal")
@@ -121,11 +117,7 @@ def peer_cubin(options: argparse.Namespace) -> bytes:
 def gather(options: argparse.Namespace) -> list[Titled]:
     """The kernels to report, in column order.  What cannot be had is said on standard error."""
     if options.cubin:
-        return [
-            kernel
-            for path in options.cubin
-            for kernel in census_file(path.name, path.read_bytes())
-        ]
+        return [kernel for path in options.cubin for kernel in census_file(path.name, path.read_bytes())]
     kernels: list[Titled] = []
     wanted = [
         ("fa4_cute", our_cubin, not options.peer),
@@ -178,9 +170,7 @@ def main(argv: list[str] | None = None) -> int:
             options.json.write_text(text + "\n")
         return 0
     header, rows = side_by_side(kernels)
-    print_table(
-        header, rows, "SASS: instructions of one iteration on the straight path"
-    )
+    print_table(header, rows, "SASS: instructions of one iteration on the straight path")
     return 0
 
 

@@ -89,9 +89,7 @@ class KernelCensus:
 
 def census_of(listing: Listing) -> list[KernelCensus]:
     """A census of every kernel of a listing."""
-    return [
-        census(f, listing.resources.get(f.name, Resources())) for f in listing.functions
-    ]
+    return [census(f, listing.resources.get(f.name, Resources())) for f in listing.functions]
 
 
 def census(function: Function, resources: Resources) -> KernelCensus:
@@ -114,9 +112,7 @@ def census(function: Function, resources: Resources) -> KernelCensus:
         local_loads=sum(i.base == "LDL" for i in code),
         local_stores=sum(i.base == "STL" for i in code),
         uniform_spills=sum(i.opcode in ("MOV.SPILL", "R2UR.FILL") for i in code),
-        register_budgets=tuple(
-            int(i.operands.split()[-1], 16) for i in code if i.base == "USETMAXREG"
-        ),
+        register_budgets=tuple(int(i.operands.split()[-1], 16) for i in code if i.base == "USETMAXREG"),
         loops=tuple(found),
     )
 
@@ -131,14 +127,8 @@ def role_of(path: Straight, graph: Graph, loop: Loop) -> str:
     names = Counter(i.base for i in path.instructions)
     exponentials = sum(i.opcode.startswith("MUFU.EX2") for i in path.instructions)
     if names["LDTM"] and exponentials >= SOFTMAX_EX2:
-        return (
-            "softmax masked"
-            if names["FSEL"] + names["SEL"] >= MASKED_SELECTS
-            else "softmax"
-        )
-    if any(
-        i.base.startswith("UTC") and i.base.endswith("MMA") for i in path.instructions
-    ):
+        return "softmax masked" if names["FSEL"] + names["SEL"] >= MASKED_SELECTS else "softmax"
+    if any(i.base.startswith("UTC") and i.base.endswith("MMA") for i in path.instructions):
         return "mma"
     if names["UTMALDG"]:
         return "load"
@@ -167,9 +157,7 @@ def _census_loop(role: str, graph: Graph, loop: Loop, path: Straight) -> LoopCen
         first_address=min(addresses),
         last_address=max(addresses),
         instructions=len(path.instructions),
-        by_name=dict(
-            Counter(counted_name(i.opcode) for i in path.instructions).most_common()
-        ),
+        by_name=dict(Counter(counted_name(i.opcode) for i in path.instructions).most_common()),
         by_pipe={pipe: by_pipe[pipe] for pipe in PIPES if by_pipe[pipe]},
         tmem_columns=tmem_columns(path.instructions),
         spin_instructions=path.spin_instructions,

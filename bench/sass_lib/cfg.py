@@ -10,9 +10,7 @@ from .listing import Function, Instruction
 
 _JUMPS = frozenset({"BRA", "BRX", "JMP", "JMX", "BRXU", "JMXU"})
 _ENDS = frozenset({"EXIT", "RET", "KILL"})
-_SIDE_TARGETS = frozenset(
-    {"WARPSYNC"}
-)  # WARPSYNC.COLLECTIVE names a second place where control may go on
+_SIDE_TARGETS = frozenset({"WARPSYNC"})  # WARPSYNC.COLLECTIVE names a second place where control may go on
 
 
 def is_conditional(instruction: Instruction) -> bool:
@@ -23,11 +21,7 @@ def is_conditional(instruction: Instruction) -> bool:
     if instruction.opcode.startswith(("BRA.DIV", "BRA.CONV")):
         return True
     first = instruction.operands.split("`", 1)[0].split(",", 1)[0].strip().lstrip("!")
-    return (
-        instruction.base == "BRA"
-        and first.startswith(("P", "UP"))
-        and first not in ("PT", "UPT")
-    )
+    return instruction.base == "BRA" and first.startswith(("P", "UP")) and first not in ("PT", "UPT")
 
 
 @dataclass
@@ -83,10 +77,7 @@ class Graph:
             for successor in self.blocks[block].successors:
                 if self.dominates(successor, block):
                     latches.setdefault(successor, set()).add(block)
-        found = [
-            Loop(h, frozenset(sources), self._body(h, sources))
-            for h, sources in latches.items()
-        ]
+        found = [Loop(h, frozenset(sources), self._body(h, sources)) for h, sources in latches.items()]
         return sorted(found, key=lambda loop: self.blocks[loop.header].start)
 
     def _body(self, header: int, latches: Iterable[int]) -> frozenset[int]:
@@ -95,9 +86,7 @@ class Graph:
             block = todo.pop()
             if block not in body:
                 body.add(block)
-                todo.extend(
-                    p for p in self.blocks[block].predecessors if p in self.dominators
-                )
+                todo.extend(p for p in self.blocks[block].predecessors if p in self.dominators)
         return frozenset(body)
 
     def _reverse_postorder(self) -> list[int]:
@@ -148,12 +137,7 @@ class Graph:
 
 def _split(function: Function) -> list[Block]:
     code = function.instructions
-    targeted = {
-        function.labels[t]
-        for i in code
-        for t in i.targets
-        if t in function.labels and _jumps(i)
-    }
+    targeted = {function.labels[t] for i in code for t in i.targets if t in function.labels and _jumps(i)}
     starts = {0} | {t for t in targeted if t < len(code)}
     starts |= {n + 1 for n, i in enumerate(code[:-1]) if _jumps(i) or i.base in _ENDS}
     bounds = [*sorted(starts), len(code)] if code else []
@@ -168,14 +152,10 @@ def _split(function: Function) -> list[Block]:
 
 
 def _jumps(instruction: Instruction) -> bool:
-    return instruction.base in _JUMPS or (
-        instruction.base in _SIDE_TARGETS and bool(instruction.targets)
-    )
+    return instruction.base in _JUMPS or (instruction.base in _SIDE_TARGETS and bool(instruction.targets))
 
 
-def _successors(
-    function: Function, block: Block, by_start: dict[int, int]
-) -> list[int]:
+def _successors(function: Function, block: Block, by_start: dict[int, int]) -> list[int]:
     last = function.instructions[block.stop - 1]
     falls = True
     if last.base in _JUMPS:

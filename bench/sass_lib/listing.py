@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 _TEXT_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^\s,]+)")
 _OTHER_SECTION = re.compile(r"^\s*\.section\s+(?!\.text\.)")
 _LABEL = re.compile(r"^([.$\w]+):\s*$")
-_INSTRUCTION = re.compile(
-    r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P[T\d]+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;?\s*$"
-)
+_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P[T\d]+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;?\s*$")
 _TARGET = re.compile(r"`\(([^)]+)\)")
 _INDIRECT = re.compile(r"BRANCH_TARGETS\s+([^\"*]+)")
 _INFO = re.compile(r"nvinfo\s*:\s*(EIATTR_\w+)")
@@ -38,9 +36,7 @@ class Instruction:
 
     @property
     def text(self) -> str:
-        return " ".join(
-            part for part in (self.guard, self.opcode, self.operands) if part
-        )
+        return " ".join(part for part in (self.guard, self.opcode, self.operands) if part)
 
 
 @dataclass

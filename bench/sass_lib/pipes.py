@@ -31,9 +31,7 @@ _assign(
     "VABSDIFF VABSDIFF4 VHMNMX IADD2 LEPC",
 )
 _assign("LDTM/STTM", "LDTM STTM LDT STT LDTMRED")
-_assign(
-    "TMA", "UTMALDG UTMASTG UTMACCTL UTMAREDG UTMACMDFLUSH UTMAPF UBLKCP UBLKPF UBLKRED"
-)
+_assign("TMA", "UTMALDG UTMASTG UTMACCTL UTMAREDG UTMACMDFLUSH UTMAPF UBLKCP UBLKPF UBLKRED")
 _assign("SYNC", "SYNCS BAR B2R FENCE MEMBAR ELECT VOTE VOTEU DEPBAR LDGDEPBAR ARRIVES CCTL ERRBAR UCGABAR_ARV "
         "UCGABAR_WAIT CGABAR ACQBULK ACQSHMINIT REDUX CREDUX MATCH NANOSLEEP USETMAXREG UVIRTCOUNT")  # fmt: skip
 _assign("MEM", "LD LDG LDS LDL LDC LDSM LDGSTS ST STG STS STL STSM STAS ATOM ATOMS ATOMG RED REDG REDAS SHFL QSPC LDCU "
@@ -63,16 +61,9 @@ def counted_name(opcode: str) -> str:
     parts = opcode.split(".")
     if parts[0] == "MUFU" and len(parts) > 1:
         return ".".join(parts[:2])
-    if (
-        parts[0] in ("FADD2", "FADD", "FFMA2", "FFMA", "FMUL2", "FMUL")
-        and "RM" in parts
-    ):
+    if parts[0] in ("FADD2", "FADD", "FFMA2", "FFMA", "FMUL2", "FMUL") and "RM" in parts:
         return parts[0] + ".RM"
-    if (
-        parts[0] == "IMAD"
-        and len(parts) > 1
-        and parts[1] in ("MOV", "SHL", "IADD", "WIDE", "HI")
-    ):
+    if parts[0] == "IMAD" and len(parts) > 1 and parts[1] in ("MOV", "SHL", "IADD", "WIDE", "HI"):
         return ".".join(parts[:2])
     if parts[0] in ("LDTM", "STTM", "MOV", "R2UR") and len(parts) > 1:
         return ".".join(part for part in parts if part != "reuse")

@@ -53,9 +53,7 @@ def side_by_side(kernels: Sequence[tuple[str, KernelCensus]]) -> tuple[Row, list
         loops = [kernel.largest(role) for kernel in censuses]
         if any(loops):
             rows.append(("", *("" for _ in loops)))
-            rows.extend(
-                _role_rows(role, loops, [len(kernel.find(role)) for kernel in censuses])
-            )
+            rows.extend(_role_rows(role, loops, [len(kernel.find(role)) for kernel in censuses]))
     return header, rows
 
 
@@ -76,19 +74,14 @@ _RESOURCE_ROWS = (
 )
 
 
-def _role_rows(
-    role: str, loops: Sequence[LoopCensus | None], found: Sequence[int]
-) -> list[Row]:
+def _role_rows(role: str, loops: Sequence[LoopCensus | None], found: Sequence[int]) -> list[Row]:
     """Rows for the largest loop of a role in each kernel; `found`: how many loops of that role each kernel has."""
 
     def cells(value: Any) -> list[str]:
         return [str(value(loop)) if loop else "-" for loop in loops]
 
     counts = cells(lambda loop: loop.instructions)
-    counts = [
-        f"{count} (largest of {n})" if n > 1 else count
-        for count, n in zip(counts, found, strict=True)
-    ]
+    counts = [f"{count} (largest of {n})" if n > 1 else count for count, n in zip(counts, found, strict=True)]
     rows: list[Row] = [(f"{role} loop", *counts)]
     if role.startswith("softmax"):
         rows.append(("  keys an iteration", *cells(lambda loop: loop.tmem_columns)))
@@ -101,9 +94,7 @@ def _role_rows(
 
 def _pipe_cell(loop: LoopCensus, pipe: str, most: int = 5) -> str:
     """ "206: FFMA2 88, FADD2 80, ..." - the pipe's count and its most frequent opcodes."""
-    names = [
-        (name, count) for name, count in loop.by_name.items() if pipe_of(name) == pipe
-    ]
+    names = [(name, count) for name, count in loop.by_name.items() if pipe_of(name) == pipe]
     total = loop.by_pipe.get(pipe, 0)
     detail = ", ".join(f"{name} {count}" for name, count in names[:most])
     rest = total - sum(count for _, count in names[:most])
@@ -127,11 +118,7 @@ def print_table(header: Row, rows: Sequence[Row], title: str = "") -> None:
         print(title)
     widths = [max(len(row[n]) for row in (header, *rows)) for n in range(len(header))]
     for row in (header, *rows):
-        print(
-            "  ".join(
-                cell.ljust(width) for cell, width in zip(row, widths, strict=True)
-            ).rstrip()
-        )
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def annotated(loop: LoopCensus) -> list[str]:
@@ -139,7 +126,5 @@ def annotated(loop: LoopCensus) -> list[str]:
     lines = []
     for number, instruction in enumerate(loop.path):
         pipe = pipe_of(instruction.opcode)
-        lines.append(
-            f"{number:4d}  {instruction.address:#07x}  {pipe:<9}  {instruction.text}"
-        )
+        lines.append(f"{number:4d}  {instruction.address:#07x}  {pipe:<9}  {instruction.text}")
     return lines

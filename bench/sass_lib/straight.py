@@ -60,19 +60,13 @@ def is_spin(graph: Graph, loop: Loop) -> bool:
 def straight_path(graph: Graph, loop: Loop, loops: list[Loop]) -> Straight:
     """The straight path of one iteration of `loop`; `loops` are all loops of the graph."""
     kept = set(loop.body)
-    inside = [
-        other
-        for other in loops
-        if other.header != loop.header and other.body < loop.body
-    ]
+    inside = [other for other in loops if other.header != loop.header and other.body < loop.body]
     for spin in (other for other in inside if is_spin(graph, other)):
         side = _side_path(graph, loop, kept, spin)
         if _longest(graph, loop, kept - side):
             kept -= side
     path = _longest(graph, loop, kept)
-    inner = tuple(
-        o.header for o in inside if o.header in path and not is_spin(graph, o)
-    )
+    inner = tuple(o.header for o in inside if o.header in path and not is_spin(graph, o))
     code = tuple(i for block in path for i in graph.instructions(block))
     dropped = sum(graph.blocks[block].size for block in loop.body - kept)
     return Straight(tuple(path), code, inner, dropped)
@@ -87,9 +81,7 @@ def _side_path(graph: Graph, loop: Loop, kept: set[int], spin: Loop) -> set[int]
         for block in kept - side - {loop.header}:
             ahead = [s for s in graph.blocks[block].successors if s in kept]
             behind = [p for p in graph.blocks[block].predecessors if p in kept]
-            if (ahead and all(s in side for s in ahead)) or (
-                behind and all(p in side for p in behind)
-            ):
+            if (ahead and all(s in side for s in ahead)) or (behind and all(p in side for p in behind)):
                 side.add(block)
                 grown = True
     return side
@@ -103,11 +95,7 @@ def _longest(graph: Graph, loop: Loop, kept: set[int]) -> list[int]:
     rank = {block: i for i, block in enumerate(graph.order)}
     best: dict[int, tuple[int, list[int]]] = {}
     for block in sorted(kept, key=rank.__getitem__, reverse=True):
-        ways = [
-            best[s]
-            for s in graph.blocks[block].successors
-            if s in best and rank[s] > rank[block]
-        ]
+        ways = [best[s] for s in graph.blocks[block].successors if s in best and rank[s] > rank[block]]
         size = graph.blocks[block].size
         if block in loop.latches:
             ways.append((0, []))

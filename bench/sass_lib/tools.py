@@ -29,9 +29,7 @@ def disassemble(cubin: bytes, tool: Path | None = None) -> str:
     Raises ValueError for data that is not an ELF image, RuntimeError with the tool's words if it fails.
     """
     if cubin[:4] != b"\x7fELF":
-        raise ValueError(
-            f"cubin: want an ELF image, got {len(cubin)} bytes starting with {cubin[:4]!r}"
-        )
+        raise ValueError(f"cubin: want an ELF image, got {len(cubin)} bytes starting with {cubin[:4]!r}")
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
@@ -42,7 +40,5 @@ def disassemble(cubin: bytes, tool: Path | None = None) -> str:
             text=True,
         )
     if run.returncode:
-        raise RuntimeError(
-            f"nvdisasm failed with {run.returncode}: {run.stderr.strip()}"
-        )
+        raise RuntimeError(f"nvdisasm failed with {run.returncode}: {run.stderr.strip()}")
     return run.stdout

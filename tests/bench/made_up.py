@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-_HEAD = (
-    '\t.section\t.text.{name},"ax",@progbits\n\t.align\t128\n{name}:\n.text.{name}:\n'
-)
+_HEAD = '\t.section\t.text.{name},"ax",@progbits\n\t.align\t128\n{name}:\n.text.{name}:\n'
 
 
 def listing(body: str, name: str = "kernel") -> str:

@@ -58,9 +58,7 @@ def test_few_exponentials_are_no_softmax() -> None:
     ("body", "role"),
     [
         (
-            (
-                "UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8], tmem[UR10], idesc[UR11], UPT",
-            ),
+            ("UTCHMMA gdesc[UR4], gdesc[UR6], tmem[UR8], tmem[UR10], idesc[UR11], UPT",),
             "mma",
         ),
         (("UTMALDG.4D [UR4], [UR6]",), "load"),
@@ -98,9 +96,7 @@ def test_spills_by_instruction_and_by_metadata() -> None:
 
 
 def test_register_budgets() -> None:
-    kernel = kernel_of(
-        "USETMAXREG.DEALLOC.CTAPOOL 0x38\nUSETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xc0\nEXIT"
-    )
+    kernel = kernel_of("USETMAXREG.DEALLOC.CTAPOOL 0x38\nUSETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xc0\nEXIT")
     assert kernel.register_budgets == (56, 192)
 
 

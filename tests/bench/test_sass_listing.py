@@ -41,17 +41,13 @@ def test_indirect_branch_names_all_targets() -> None:
     assert found.targets == (".L_x_314", ".L_x_315", ".L_x_6")
 
 
-@pytest.mark.parametrize(
-    "line", ["", ".L_x_4:", "\t.align\t128", "        /*0004*/ \t.word\t0x00000080"]
-)
+@pytest.mark.parametrize("line", ["", ".L_x_4:", "\t.align\t128", "        /*0004*/ \t.word\t0x00000080"])
 def test_other_lines_are_no_instructions(line: str) -> None:
     assert parse_instruction(line) is None
 
 
 def test_labels_mark_the_next_instruction() -> None:
-    function = parse_listing(
-        made_up.listing("NOP\n.L_a:\nFADD R0, R0, R1\n.L_b:\nEXIT")
-    ).functions[0]
+    function = parse_listing(made_up.listing("NOP\n.L_a:\nFADD R0, R0, R1\n.L_b:\nEXIT")).functions[0]
     assert function.name == "kernel"
     assert [i.opcode for i in function.instructions] == ["NOP", "FADD", "EXIT"]
     assert (function.labels[".L_a"], function.labels[".L_b"]) == (1, 2)
@@ -66,11 +62,7 @@ def test_each_code_section_is_a_function() -> None:
 
 
 def test_resources_belong_to_their_function() -> None:
-    text = (
-        made_up.metadata("a", 168, 16, 24)
-        + made_up.metadata("b", 32, 0, 0)
-        + made_up.listing("EXIT", "a")
-    )
+    text = made_up.metadata("a", 168, 16, 24) + made_up.metadata("b", 32, 0, 0) + made_up.listing("EXIT", "a")
     resources = parse_listing(text).resources
     assert (
         resources["a"].registers,

@@ -43,13 +43,13 @@ def test_no_loop_without_a_way_back() -> None:
 
 
 def test_loop_body_and_exit() -> None:
-    graph = graph_of(
-        "NOP\n.L_a:\nFADD R0, R0, R1\nFMUL R0, R0, R1\n@P0 BRA `(.L_a)\nEXIT"
-    )
+    graph = graph_of("NOP\n.L_a:\nFADD R0, R0, R1\nFMUL R0, R0, R1\n@P0 BRA `(.L_a)\nEXIT")
     (loop,) = graph.loops()
-    assert [
-        i.opcode for block in sorted(loop.body) for i in graph.instructions(block)
-    ] == ["FADD", "FMUL", "BRA"]
+    assert [i.opcode for block in sorted(loop.body) for i in graph.instructions(block)] == [
+        "FADD",
+        "FMUL",
+        "BRA",
+    ]
 
 
 def test_labels_nobody_jumps_to_split_nothing() -> None:
@@ -79,9 +79,7 @@ def test_spin_wait_out_of_line_is_left_out() -> None:
     assert [i.opcode for i in path.instructions] == [
         "SYNCS.PHASECHK.TRANS64.TRYWAIT", "BRA", "LDTM.x32", *["MUFU.EX2"] * 3, "STTM.x16", "UIADD3", "BRA.U",
     ]  # fmt: skip
-    assert (
-        path.spin_instructions == 6
-    )  # the move in front, four of the spin loop, the jump back
+    assert path.spin_instructions == 6  # the move in front, four of the spin loop, the jump back
     assert path.inner == ()
 
 

@@ -46,9 +46,7 @@ class PeerConfig:
     sm_count: int = DEFAULT_SM_COUNT
 
     @classmethod
-    def usual(
-        cls, head_dim: int, *, causal: bool, dtype: str = "bf16", **changes: Any
-    ) -> PeerConfig:
+    def usual(cls, head_dim: int, *, causal: bool, dtype: str = "bf16", **changes: Any) -> PeerConfig:
         """The variant which flash-attn-4 itself picks for dense MHA with more than 256 query rows on SM100.
 
         Causal: longest-tile-first scheduler, one CTA.  Not causal: static persistent scheduler, CTA pairs for D = 128.
@@ -101,10 +99,7 @@ def missing() -> str:
     """Why the peer kernel cannot be compiled here; the empty string if it can."""
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if absent:
-        return (
-            "flash-attn-4 and its dependencies are not installed: no module "
-            + ", ".join(absent)
-        )
+        return "flash-attn-4 and its dependencies are not installed: no module " + ", ".join(absent)
     return ""
 
 
@@ -141,20 +136,10 @@ def compile_peer(config: PeerConfig) -> PeerKernel:
         kernel.TileScheduler = _fixed_grid_scheduler(config.sm_count)
     dtype = {"bf16": cutlass.BFloat16, "fp16": cutlass.Float16}[config.dtype]
     q, k, v = (_fake(dtype, 4, divisibility=8) for _ in range(3))
-    out = (
-        _fake(cutlass.Float32, 5, divisibility=4)
-        if config.split_kv
-        else _fake(dtype, 4, divisibility=8)
-    )
-    lse = (
-        _fake(cutlass.Float32, 4 if config.split_kv else 3, divisibility=1)
-        if config.lse
-        else None
-    )
+    out = _fake(cutlass.Float32, 5, divisibility=4) if config.split_kv else _fake(dtype, 4, divisibility=8)
+    lse = _fake(cutlass.Float32, 4 if config.split_kv else 3, divisibility=1) if config.lse else None
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # the peer uses names of the DSL that are deprecated in 4.8
+        warnings.simplefilter("ignore")  # the peer uses names of the DSL that are deprecated in 4.8
         compiled = cute.compile(
             kernel, q, k, v, out, lse, cutlass.Float32(1.0),
             aux_data=AuxData(),
@@ -171,9 +156,7 @@ def _fake(dtype: Any, rank: int, *, divisibility: int) -> Any:
     shape = tuple(cute.sym_int() for _ in range(rank))
     stride = (*(cute.sym_int64(divisibility=divisibility) for _ in range(rank - 1)), 1)
     align = max(divisibility * dtype.width // 8, 4)
-    return cute.runtime.make_fake_tensor(
-        dtype, shape, stride=stride, assumed_align=align
-    )
+    return cute.runtime.make_fake_tensor(dtype, shape, stride=stride, assumed_align=align)
 
 
 def _dump_dir() -> str:
@@ -194,9 +177,7 @@ def _fixed_grid_scheduler(sm_count: int) -> type:
 
     class FixedGridScheduler(StaticPersistentTileScheduler):
         @staticmethod
-        def get_grid_shape(
-            params: Any, *, loc: Any = None, ip: Any = None
-        ) -> tuple[Any, Any, Any]:
+        def get_grid_shape(params: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any, Any]:
             most = sm_count // params.cluster_shape_m * params.cluster_shape_m
             wanted = params.total_blocks_cluster * params.cluster_shape_m
             return cutlass.min(most, wanted), cutlass.Int32(1), cutlass.Int32(1)

@@ -89,14 +89,10 @@ def check_boxes(kernel: PeerKernel) -> None:
         got = 2 * inner * rows * boxes * (2 if config.two_cta else 1)
         want = kernel.kernel.tma_copy_bytes[name.upper()]
         if got != want:
-            raise RuntimeError(
-                f"{config.name}: boxes of {name} hold {got} bytes, the kernel expects {want}"
-            )
+            raise RuntimeError(f"{config.name}: boxes of {name} hold {got} bytes, the kernel expects {want}")
 
 
-def _tensor_map(
-    config: PeerConfig, name: str, tensor: torch.Tensor, address: int
-) -> bytes:
+def _tensor_map(config: PeerConfig, name: str, tensor: torch.Tensor, address: int) -> bytes:
     from fa4_cute.tensor_map import TensorMapArgs
 
     from fa4_cute.emulator import encode_tensor_map
@@ -117,9 +113,7 @@ def _tensor_map(
     )
 
 
-def scheduler_arguments(
-    config: PeerConfig, shape: Shape
-) -> tuple[list[bytes], tuple[int, int, int]]:
+def scheduler_arguments(config: PeerConfig, shape: Shape) -> tuple[list[bytes], tuple[int, int, int]]:
     """The tile scheduler's parameters (and the number of splits behind them), and the grid."""
     tiles = math.ceil(shape.seqlen_q / (config.q_stage * TILE))
     pair = 2 if config.two_cta else 1
@@ -131,9 +125,7 @@ def scheduler_arguments(
         return [*_divisor(clusters), *_divisor(shape.heads), _i32(total), one], grid
     if not config.causal:
         if pair != 1:
-            raise ValueError(
-                "two_cta: want the persistent scheduler for a kernel without a mask"
-            )
+            raise ValueError("two_cta: want the persistent scheduler for a kernel without a mask")
         grid = (tiles, shape.heads, shape.batch)
         return [
             _i32(tiles),
@@ -207,9 +199,7 @@ def arguments(
         lse.stride(1),
         lse.stride(0),
     )
-    maps = [
-        _tensor_map(config, name, tensors[name], addresses[name]) for name in "qkvo"
-    ]
+    maps = [_tensor_map(config, name, tensors[name], addresses[name]) for name in "qkvo"]
     mma = _UNREAD * (64 if config.two_cta else 32)
     scheduler, grid = scheduler_arguments(config, shape)
     return [
@@ -229,15 +219,11 @@ def pack(values: list[bytes], params: list[Any]) -> bytes:
     `params`: the emulator's records (name, offset, size, align).  ValueError where count or sizes differ.
     """
     if len(values) != len(params):
-        raise ValueError(
-            f"parameters: the kernel has {len(params)}, {len(values)} values were made"
-        )
+        raise ValueError(f"parameters: the kernel has {len(params)}, {len(values)} values were made")
     image = bytearray(_UNREAD * max(p.offset + p.size for p in params))
     for number, (value, param) in enumerate(zip(values, params, strict=True)):
         if len(value) != param.size:
-            raise ValueError(
-                f"parameter {number} ({param.name}): want {param.size} bytes, got {len(value)}"
-            )
+            raise ValueError(f"parameter {number} ({param.name}): want {param.size} bytes, got {len(value)}")
         image[param.offset : param.offset + param.size] = value
     return bytes(image)
 
@@ -269,10 +255,7 @@ def run(
     module = Module(kernel.ptx)
     (name,) = module.kernels
     machine = Machine(arch=config.arch)
-    addresses = {
-        key: machine.map(t, name=key, writable=key in ("o", "lse"))
-        for key, t in tensors.items()
-    }
+    addresses = {key: machine.map(t, name=key, writable=key in ("o", "lse")) for key, t in tensors.items()}
     values, grid = arguments(kernel, tensors, addresses, scale)
     stats = machine.launch(
         module,

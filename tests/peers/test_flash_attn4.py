@@ -54,18 +54,8 @@ class Case:
 
 
 CASES = [
-    *(
-        Case(d, True, dtype, n, n)
-        for d in (64, 128)
-        for dtype in ("bf16", "fp16")
-        for n in (300, 512)
-    ),
-    *(
-        Case(d, False, dtype, n, n)
-        for d in (64, 128)
-        for dtype in ("bf16", "fp16")
-        for n in (300, 512)
-    ),
+    *(Case(d, True, dtype, n, n) for d in (64, 128) for dtype in ("bf16", "fp16") for n in (300, 512)),
+    *(Case(d, False, dtype, n, n) for d in (64, 128) for dtype in ("bf16", "fp16") for n in (300, 512)),
     Case(128, True, "bf16", 1024, 1024, heads=1, heads_kv=1, batch=2),
     Case(128, True, "bf16", 300, 300, heads=8, heads_kv=2),
     Case(64, False, "fp16", 512, 300, heads=4, heads_kv=1),
@@ -82,12 +72,8 @@ def compiled(config: PeerConfig) -> PeerKernel:
 
 def inputs(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(20)
-    q = torch.randn(
-        case.batch, case.seqlen_q, case.heads, case.head_dim, generator=generator
-    )
-    k, v = torch.randn(
-        2, case.batch, case.seqlen_k, case.heads_kv, case.head_dim, generator=generator
-    )
+    q = torch.randn(case.batch, case.seqlen_q, case.heads, case.head_dim, generator=generator)
+    k, v = torch.randn(2, case.batch, case.seqlen_k, case.heads_kv, case.head_dim, generator=generator)
     dtype = _DTYPE[case.dtype]
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
@@ -99,9 +85,7 @@ def test_result(case: Case) -> None:
     out, lse, stats = run(compiled(case.config), q, k, v, scale)
     want, want_lse = attention(q, k, v, scale, case.causal)
     error = (out.double() - want).abs().max().item()
-    assert error <= tolerance(q, k, v, scale, case.causal), (
-        f"largest error of O {error:.3e}"
-    )
+    assert error <= tolerance(q, k, v, scale, case.causal), f"largest error of O {error:.3e}"
     lse_error = (lse.double() - want_lse).abs().max().item()
     assert lse_error <= LSE_TOLERANCE, f"largest error of LSE {lse_error:.3e}"
     assert stats.mma_count > 0 and stats.tma_loads > 0
@@ -114,6 +98,4 @@ def test_a_wrong_scale_is_seen() -> None:
     scale = 1.0 / math.sqrt(case.head_dim)
     out, _, _ = run(compiled(case.config), q, k, v, 1.5 * scale)
     want, _ = attention(q, k, v, scale, case.causal)
-    assert (out.double() - want).abs().max().item() > 10 * tolerance(
-        q, k, v, scale, case.causal
-    )
+    assert (out.double() - want).abs().max().item() > 10 * tolerance(q, k, v, scale, case.causal)

@@ -103,12 +103,7 @@ def test_sizes_agree_with_the_compiled_kernel(head_dim: int, causal: bool) -> No
     kernel = compile_peer(PeerConfig.usual(head_dim, causal=causal))
     check_boxes(kernel)
     header = kernel.ptx[kernel.ptx.index(".entry") : kernel.ptx.index(".reqntid")]
-    declared = re.findall(
-        r"\.param (?:\.align \d+ )?\.(\w+) \w+_param_\d+(?:\[(\d+)\])?", header
-    )
-    sizes = [
-        int(length) if length else {"u32": 4, "f32": 4, "u64": 8}[kind]
-        for kind, length in declared
-    ]
+    declared = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) \w+_param_\d+(?:\[(\d+)\])?", header)
+    sizes = [int(length) if length else {"u32": 4, "f32": 4, "u64": 8}[kind] for kind, length in declared]
     fields, _ = scheduler_arguments(kernel.config, Shape(1, 1, 1, 300, 300))
     assert sizes[12:] == [len(field) for field in fields]
