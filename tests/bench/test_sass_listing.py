@@ -70,3 +70,10 @@ def test_resources_belong_to_their_function() -> None:
         resources["a"].stack_bytes,
     ) == (168, 16, 24)
     assert (resources["b"].registers, resources["b"].frame_bytes) == (32, 0)
+
+
+def test_resources_behind_the_code_are_read() -> None:
+    text = made_up.listing("EXIT", "a") + made_up.metadata("a", 40, 0, 8)
+    listing = parse_listing(text)
+    assert (listing.resources["a"].registers, listing.resources["a"].stack_bytes) == (40, 8)
+    assert len(listing.functions[0].instructions) == 1
