@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -32,10 +33,18 @@ class Case:
     heads_kv: int = 2
     batch: int = 1
     pairs: bool = True
+    head_dim_v: int = 0
+    """Columns of V; 0: as many as Q and K have."""
+
+    @property
+    def columns_v(self) -> int:
+        return self.head_dim_v or self.head_dim
 
     @property
     def config(self) -> PeerConfig:
-        changes = {} if self.pairs else {"two_cta": False}
+        changes: dict[str, Any] = {"head_dim_v": self.columns_v}
+        if not self.pairs:
+            changes["two_cta"] = False
         group = self.heads // self.heads_kv
         return PeerConfig.usual(
             self.head_dim,
@@ -49,8 +58,9 @@ class Case:
     def __str__(self) -> str:
         mask = "causal" if self.causal else "full"
         pair = "-1cta" if not self.pairs else ""
+        columns = f"{self.head_dim}" + (f"v{self.head_dim_v}" if self.head_dim_v else "")
         sizes = f"{self.seqlen_q}x{self.seqlen_k}-h{self.heads}:{self.heads_kv}-b{self.batch}"
-        return f"{self.dtype}-d{self.head_dim}-{mask}-{sizes}{pair}"
+        return f"{self.dtype}-d{columns}-{mask}-{sizes}{pair}"
 
 
 CASES = [
@@ -62,6 +72,8 @@ CASES = [
     Case(128, False, "bf16", 300, 300, heads=8, heads_kv=2, batch=2),
     Case(128, True, "bf16", 257, 700),
     Case(128, False, "bf16", 512, 512, pairs=False),
+    Case(96, True, "bf16", 300, 300),
+    Case(192, True, "bf16", 300, 300, head_dim_v=128),
 ]
 
 
@@ -73,7 +85,8 @@ def compiled(config: PeerConfig) -> PeerKernel:
 def inputs(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(20)
     q = torch.randn(case.batch, case.seqlen_q, case.heads, case.head_dim, generator=generator)
-    k, v = torch.randn(2, case.batch, case.seqlen_k, case.heads_kv, case.head_dim, generator=generator)
+    k = torch.randn(case.batch, case.seqlen_k, case.heads_kv, case.head_dim, generator=generator)
+    v = torch.randn(case.batch, case.seqlen_k, case.heads_kv, case.columns_v, generator=generator)
     dtype = _DTYPE[case.dtype]
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
@@ -89,6 +102,19 @@ def test_result(case: Case) -> None:
     lse_error = (lse.double() - want_lse).abs().max().item()
     assert lse_error <= LSE_TOLERANCE, f"largest error of LSE {lse_error:.3e}"
     assert stats.mma_count > 0 and stats.tma_loads > 0
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_strides_do_not_matter(causal: bool) -> None:
+    """Heads outside the sequence dimension in memory: bit-equal to the dense (B, S, H, D) layout."""
+    case = Case(64, causal, "bf16", 300, 300, batch=2)
+    dense = inputs(case)
+    apart = tuple(t.transpose(1, 2).contiguous().transpose(1, 2) for t in dense)
+    assert apart[0].stride() != dense[0].stride()
+    kernel = compiled(case.config)
+    first, first_lse, _ = run(kernel, *dense, scale=0.125)
+    second, second_lse, _ = run(kernel, *apart, scale=0.125)
+    assert torch.equal(first, second) and torch.equal(first_lse, second_lse)
 
 
 def test_a_wrong_scale_is_seen() -> None:
