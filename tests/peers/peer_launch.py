@@ -41,17 +41,6 @@ class Shape:
     seqlen_k: int
 
 
-@dataclass(frozen=True)
-class Launch:
-    """What a launch needs besides the module: the packed parameters, grid, block, cluster and dynamic shared bytes."""
-
-    params: bytes
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    smem_bytes: int
-
-
 def fast_divisor(divisor: int) -> bytes:
     """{divisor, multiplier, shift 1, shift 2} for unsigned 32-bit division by an invariant.
 
@@ -65,25 +54,26 @@ def fast_divisor(divisor: int) -> bytes:
     return struct.pack("<IIBBxx", divisor, multiplier, min(bits, 1), max(bits - 1, 0))
 
 
-def tma_box(config: PeerConfig, name: str) -> tuple[tuple[int, int, int, int], str]:
-    """Box (columns, rows, 1, 1) and swizzle of the tensor map of "q", "k", "v" or "o" (16-bit elements).
+def tma_box(config: PeerConfig, name: str) -> tuple[tuple[int, int], str]:
+    """Box (columns, rows; all other extents are 1) and swizzle of the tensor map of "q", "k", "v" or "o".
 
     The innermost extent is the widest swizzle span that divides the head dimension.  In a CTA pair each CTA holds half
-    of the B operand: half of K's rows, half of V's columns.
+    of the B operand: half of K's rows, half of V's columns.  Partial outputs of a split are float32.
     """
+    width = 4 if config.split_kv and name == "o" else 2
     columns = config.head_dim if name in "qk" else config.head_dim_v
     if config.two_cta and name == "v":
         columns //= 2
     rows = TILE // 2 if config.two_cta and name == "k" else TILE
-    inner = next(n for n in (64, 32, 16) if columns % n == 0)
-    return (inner, rows, 1, 1), f"{2 * inner}B"
+    span = next(n for n in (128, 64, 32) if columns * width % n == 0)
+    return (span // width, rows), f"{span}B"
 
 
 def check_boxes(kernel: PeerKernel) -> None:
     """The boxes must add up to the transaction bytes the kernel waits for: RuntimeError where they do not."""
     config = kernel.config
     for name in "qkv":
-        (inner, rows, _, _), _ = tma_box(config, name)
+        (inner, rows), _ = tma_box(config, name)
         columns = config.head_dim_v if name == "v" else config.head_dim
         boxes = columns // inner // (2 if config.two_cta and name == "v" else 1)
         got = 2 * inner * rows * boxes * (2 if config.two_cta else 1)
@@ -93,67 +83,48 @@ def check_boxes(kernel: PeerKernel) -> None:
 
 
 def _tensor_map(config: PeerConfig, name: str, tensor: torch.Tensor, address: int) -> bytes:
+    """The map of a (B, S, H, D) or (splits, B, S, H, D) tensor: dimensions (column, row, head, batch, split)."""
+    from fa4_cute.emulator import encode_tensor_map
     from fa4_cute.tensor_map import TensorMapArgs
 
-    from fa4_cute.emulator import encode_tensor_map
-
-    box, swizzle = tma_box(config, name)
-    batch, rows, heads, columns = tensor.shape
-    strides = tensor.stride()
+    (columns, rows), swizzle = tma_box(config, name)
+    order = [-1, -3, -2, -4, -5][: tensor.ndim]
     return encode_tensor_map(
         TensorMapArgs(
-            dtype=config.dtype,
+            dtype="f32" if tensor.dtype == torch.float32 else config.dtype,
             address=address,
-            dims=(columns, rows, heads, batch),
-            strides_bytes=tuple(strides[n] * tensor.element_size() for n in (1, 2, 0)),
-            box=box,
+            dims=tuple(tensor.shape[n] for n in order),
+            strides_bytes=tuple(tensor.stride(n) * tensor.element_size() for n in order[1:]),
+            box=(columns, rows) + (1,) * (tensor.ndim - 2),
             element_strides=None,
             swizzle=swizzle,
         )
     )
 
 
-def scheduler_arguments(config: PeerConfig, shape: Shape) -> tuple[list[bytes], tuple[int, int, int]]:
+def scheduler_arguments(
+    config: PeerConfig, shape: Shape, splits: int = 1
+) -> tuple[list[bytes], tuple[int, int, int]]:
     """The tile scheduler's parameters (and the number of splits behind them), and the grid."""
     tiles = math.ceil(shape.seqlen_q / (config.q_stage * TILE))
     pair = 2 if config.two_cta else 1
-    one = _i32(1)
+    pairs = shape.heads * shape.batch
+    extents = [_i32(tiles), _i32(shape.heads), _i32(shape.batch)]
     if config.persistent:
         clusters = math.ceil(tiles / pair)
-        total = clusters * shape.heads * shape.batch
+        total = clusters * pairs
         grid = (min(config.sm_count // pair * pair, total * pair), 1, 1)
-        return [*_divisor(clusters), *_divisor(shape.heads), _i32(total), one], grid
+        return [*_divisor(clusters), *_divisor(shape.heads), _i32(total), _i32(splits)], grid
     if not config.causal:
         if pair != 1:
             raise ValueError("two_cta: want the persistent scheduler for a kernel without a mask")
-        grid = (tiles, shape.heads, shape.batch)
-        return [
-            _i32(tiles),
-            _i32(shape.heads),
-            _i32(shape.batch),
-            one,
-            *_divisor(1),
-            one,
-        ], grid
+        grid = (tiles, shape.heads * splits, shape.batch)
+        return [*extents, _i32(splits), *_divisor(splits), _i32(splits)], grid
     section = _heads_in_l2(config, shape)
-    pairs = shape.heads * shape.batch
-    total = tiles * pairs
-    fields = [
-        _i32(total),
-        one,
-        _i32(tiles),
-        _i32(shape.heads),
-        _i32(shape.batch),
-        _i32(section),
-    ]
+    fields = [_i32(tiles * pairs), _i32(splits), *extents, _i32(section)]
     fields += [*_divisor(shape.heads), *_divisor(section), *_divisor(section * tiles)]
-    fields += [
-        *_divisor(max(pairs % section, 1)),
-        _i32(pairs // section),
-        *_divisor(1),
-        one,
-    ]
-    return fields, (total, 1, 1)
+    fields += [*_divisor(max(pairs % section, 1)), _i32(pairs // section), *_divisor(splits), _i32(splits)]
+    return fields, (tiles * pairs, splits, 1)
 
 
 def _heads_in_l2(config: PeerConfig, shape: Shape) -> int:
@@ -170,15 +141,24 @@ def _divisor(value: int) -> list[bytes]:
     return [fast_divisor(value), _i32(value)]
 
 
+def lse_blob(lse: torch.Tensor, address: int) -> bytes:
+    """LSE (B, H, S) or (splits, B, H, S) as a plain tensor: pointer, extents, strides but the innermost one."""
+    extents = struct.pack(f"<{lse.ndim}i", *reversed(lse.shape))
+    extents += bytes(-len(extents) % 8)
+    return (
+        struct.pack("<q", address) + extents + struct.pack(f"<{lse.ndim - 1}q", *reversed(lse.stride()[:-1]))
+    )
+
+
 def arguments(
-    kernel: PeerKernel,
-    tensors: dict[str, torch.Tensor],
-    addresses: dict[str, int],
-    scale: float,
-) -> Any:
-    """All parameters in order as byte strings, and the grid.  `tensors`: q, k, v, o (B, S, H, D) and lse (B, H, S)."""
+    kernel: PeerKernel, tensors: dict[str, torch.Tensor], addresses: dict[str, int], scale: float
+) -> tuple[list[bytes], tuple[int, int, int]]:
+    """All parameters in order as byte strings, and the grid.
+
+    `tensors`: q, k, v, o (B, S, H, D) and lse (B, H, S); o and lse with the splits in front where the kernel splits.
+    """
     config = kernel.config
-    q, k = tensors["q"], tensors["k"]
+    q, k, out = tensors["q"], tensors["k"], tensors["o"]
     shape = Shape(q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1])
     if shape.heads != shape.heads_kv * config.group_size:
         raise ValueError(
@@ -186,31 +166,15 @@ def arguments(
         )
     extents = []
     for name in "qkvo":
-        batch, rows, heads, columns = tensors[name].shape
+        *splits, batch, rows, heads, columns = tensors[name].shape
         order = (columns, rows) if name == "v" else (rows, columns)
-        extents.append(struct.pack("<4i", *order, heads, batch))
-    lse = tensors["lse"]
-    blob = struct.pack(
-        "<q3i4x2q",
-        addresses["lse"],
-        lse.shape[2],
-        lse.shape[1],
-        lse.shape[0],
-        lse.stride(1),
-        lse.stride(0),
-    )
+        extents.append(struct.pack(f"<{4 + len(splits)}i", *order, heads, batch, *splits))
+    blob = lse_blob(tensors["lse"], addresses["lse"])
     maps = [_tensor_map(config, name, tensors[name], addresses[name]) for name in "qkvo"]
+    factor = struct.pack("<f", scale * math.log2(math.e))
     mma = _UNREAD * (64 if config.two_cta else 32)
-    scheduler, grid = scheduler_arguments(config, shape)
-    return [
-        *extents,
-        blob,
-        *maps,
-        struct.pack("<f", scale * math.log2(math.e)),
-        mma,
-        mma,
-        *scheduler,
-    ], grid
+    scheduler, grid = scheduler_arguments(config, shape, out.shape[0] if config.split_kv else 1)
+    return [*extents, blob, *maps, factor, mma, mma, *scheduler], grid
 
 
 def pack(values: list[bytes], params: list[Any]) -> bytes:
@@ -234,23 +198,23 @@ def run(
     k: torch.Tensor,
     v: torch.Tensor,
     scale: float,
+    splits: int = 1,
     **options: Any,
-) -> Any:
+) -> tuple[torch.Tensor, torch.Tensor, Any]:
     """Execute the kernel in the emulator; q, k, v are (B, S, H, D).  Returns (o, lse, launch statistics).
 
-    `options` go to the emulator's `launch` (a schedule, say).
+    A kernel that splits the keys gives float32 parts with the splits in front.  `options` go to the emulator's `launch`
+    (a schedule, say).
     """
     from fa4_cute.emulator import Machine, Module
 
     check_boxes(kernel)
     config = kernel.config
     batch, rows, heads, _ = q.shape
-    out = torch.full(
-        (batch, rows, heads, config.head_dim_v),
-        math.nan,
-        dtype=_TORCH_DTYPE[config.dtype],
-    )
-    lse = torch.full((batch, heads, rows), math.nan, dtype=torch.float32)
+    dtype = torch.float32 if config.split_kv else _TORCH_DTYPE[config.dtype]
+    lead = (splits,) if config.split_kv else ()
+    out = torch.full((*lead, batch, rows, heads, config.head_dim_v), math.nan, dtype=dtype)
+    lse = torch.full((*lead, batch, heads, rows), math.nan, dtype=torch.float32)
     tensors = {"q": q, "k": k, "v": v, "o": out, "lse": lse}
     module = Module(kernel.ptx)
     (name,) = module.kernels

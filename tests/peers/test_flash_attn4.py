@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -115,6 +115,19 @@ def test_strides_do_not_matter(causal: bool) -> None:
     first, first_lse, _ = run(kernel, *dense, scale=0.125)
     second, second_lse, _ = run(kernel, *apart, scale=0.125)
     assert torch.equal(first, second) and torch.equal(first_lse, second_lse)
+
+
+def test_split_keys() -> None:
+    """The kernel that splits the keys: float32 parts, combined here by their LSE."""
+    case = Case(128, True, "bf16", 300, 300)
+    q, k, v = inputs(case)
+    scale = 1.0 / math.sqrt(case.head_dim)
+    parts, part_lse, _ = run(compiled(replace(case.config, split_kv=True)), q, k, v, scale, splits=2)
+    lse = torch.logsumexp(part_lse.double(), 0)
+    weights = torch.exp(part_lse.double() - lse).transpose(2, 3).unsqueeze(-1)
+    want, want_lse = attention(q, k, v, scale, case.causal)
+    assert ((parts.double() * weights).sum(0) - want).abs().max().item() <= tolerance(q, k, v, scale, True)
+    assert (lse - want_lse).abs().max().item() <= LSE_TOLERANCE
 
 
 def test_a_wrong_scale_is_seen() -> None:

@@ -7,6 +7,7 @@ import struct
 from dataclasses import dataclass
 
 import pytest
+import torch
 from flash_attn4 import PeerConfig, compile_peer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from peer_launch import (
     Shape,
     check_boxes,
     fast_divisor,
+    lse_blob,
     pack,
     scheduler_arguments,
     tma_box,
@@ -80,30 +82,31 @@ def test_grids() -> None:
 
 
 def test_boxes_by_head_dimension() -> None:
-    assert tma_box(PeerConfig.usual(128, causal=True), "k") == (
-        (64, TILE, 1, 1),
-        "128B",
-    )
-    assert tma_box(PeerConfig.usual(96, causal=True), "v") == ((32, TILE, 1, 1), "64B")
-    assert tma_box(PeerConfig.usual(128, causal=False), "k") == (
-        (64, TILE // 2, 1, 1),
-        "128B",
-    )
-    assert tma_box(PeerConfig.usual(128, causal=False), "v") == (
-        (64, TILE, 1, 1),
-        "128B",
-    )
+    assert tma_box(PeerConfig.usual(128, causal=True), "k") == ((64, TILE), "128B")
+    assert tma_box(PeerConfig.usual(96, causal=True), "v") == ((32, TILE), "64B")
+    assert tma_box(PeerConfig.usual(128, causal=False), "k") == ((64, TILE // 2), "128B")
+    assert tma_box(PeerConfig.usual(128, causal=False), "v") == ((64, TILE), "128B")
+    assert tma_box(PeerConfig.usual(128, causal=True, split_kv=True), "o") == ((32, TILE), "128B")
 
 
 @pytest.mark.usefixtures("peer")
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("head_dim", [64, 128])
-def test_sizes_agree_with_the_compiled_kernel(head_dim: int, causal: bool) -> None:
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(PeerConfig.usual(d, causal=causal) for d in (64, 128) for causal in (True, False)),
+        PeerConfig.usual(128, causal=True, split_kv=True),
+        PeerConfig.usual(128, causal=False, persistent=False, two_cta=False, split_kv=True),
+    ],
+    ids=lambda config: config.name,
+)
+def test_sizes_agree_with_the_compiled_kernel(config: PeerConfig) -> None:
     """Box bytes against the kernel's own transaction bytes; scheduler fields against the .param declarations."""
-    kernel = compile_peer(PeerConfig.usual(head_dim, causal=causal))
+    kernel = compile_peer(config)
     check_boxes(kernel)
     header = kernel.ptx[kernel.ptx.index(".entry") : kernel.ptx.index(".reqntid")]
     declared = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) \w+_param_\d+(?:\[(\d+)\])?", header)
     sizes = [int(length) if length else {"u32": 4, "f32": 4, "u64": 8}[kind] for kind, length in declared]
-    fields, _ = scheduler_arguments(kernel.config, Shape(1, 1, 1, 300, 300))
+    fields, _ = scheduler_arguments(config, Shape(1, 1, 1, 300, 300))
     assert sizes[12:] == [len(field) for field in fields]
+    lse = torch.empty((2, 1, 1, 300) if config.split_kv else (1, 1, 300))
+    assert sizes[4] == len(lse_blob(lse, 0))
