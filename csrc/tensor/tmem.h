@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "../mem/views.h"
@@ -33,6 +34,8 @@ class Tmem {
     uint32_t* row(int lane, uint32_t column, uint32_t count);
 
   private:
+    void check_columns(uint32_t column, uint32_t count) const;
+
     std::vector<uint32_t> words_;  // [lane][column]
     std::vector<bool> allocated_;  // by column
     std::vector<std::pair<uint32_t, uint32_t>> allocations_;

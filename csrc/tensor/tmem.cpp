@@ -1,0 +1,123 @@
+#include "tmem.h"
+
+#include <algorithm>
+
+namespace fa4emu {
+
+namespace {
+
+struct Cell {
+    int lane, column;  // relative to the address of the access
+};
+
+// Where register r of a thread lies. 16-lane shapes tile the fragments of 8 x 4 threads that warp-level MMAs use.
+Cell cell(TmemShape shape, int thread, int r) {
+    switch (shape) {
+        case TmemShape::x32x32b: return {thread, r};
+        case TmemShape::x16x64b: return {thread / 4 + 8 * ((thread >> 1) & 1), 2 * r + (thread & 1)};
+        case TmemShape::x16x128b: return {thread / 4 + 8 * (r & 1), 4 * (r >> 1) + thread % 4};
+        case TmemShape::x16x256b: return {thread / 4 + 8 * ((r >> 1) & 1), 8 * (r >> 2) + 2 * (thread % 4) + (r & 1)};
+        case TmemShape::x16x32bx2: break;
+    }
+    throw Fault("tcgen05.ld/st: shape .16x32bx2 is not supported yet");
+}
+
+int columns_per_repetition(TmemShape shape) {
+    switch (shape) {
+        case TmemShape::x16x64b: return 2;
+        case TmemShape::x16x128b: return 4;
+        case TmemShape::x16x256b: return 8;
+        default: return 1;
+    }
+}
+
+// Returns the first lane after checking that the warp may reach it.
+int first_lane(TmemShape shape, int warp_in_group, uint32_t address) {
+    int lane = int(address >> 16), base = 32 * warp_in_group;
+    bool half = shape != TmemShape::x32x32b && lane == base + 16;
+    if (lane != base && !half)
+        throw Fault(format("tcgen05.ld/st: lane %d of TMEM address 0x%08x is not reachable so by warp %d of its group "
+                           "(lanes %d to %d)",
+                           lane, address, warp_in_group, base, base + 31));
+    return lane;
+}
+
+}  // namespace
+
+Tmem::Tmem() : words_(size_t(kLanes) * kColumns, kUninitialised), allocated_(kColumns, false) {}
+
+int Tmem::alloc(uint32_t columns) {
+    if (columns < 32 || columns > kColumns || (columns & (columns - 1)))
+        throw Fault(format("tcgen05.alloc: %u columns; a power of two from 32 to 512 is needed", columns));
+    if (relinquished_) throw Fault("tcgen05.alloc after tcgen05.relinquish_alloc_permit in this CTA");
+    for (uint32_t start = 0; start + columns <= kColumns; start += 32) {
+        auto begin = allocated_.begin() + start, end = begin + columns;
+        if (std::find(begin, end, true) != end) continue;
+        std::fill(begin, end, true);
+        allocations_.emplace_back(start, columns);
+        return int(start);
+    }
+    return -1;
+}
+
+void Tmem::dealloc(uint32_t address, uint32_t columns) {
+    auto found = std::find(allocations_.begin(), allocations_.end(), std::pair<uint32_t, uint32_t>(address, columns));
+    if (found == allocations_.end())
+        throw Fault(format("tcgen05.dealloc: TMEM address 0x%08x with %u columns is no live allocation", address, columns));
+    allocations_.erase(found);
+    std::fill_n(allocated_.begin() + address, columns, false);
+    // What the next owner finds must not look like good data.
+    for (int lane = 0; lane < kLanes; ++lane)
+        std::fill_n(words_.begin() + size_t(lane) * kColumns + address, columns, kUninitialised);
+}
+
+uint32_t Tmem::allocated_columns() const { return uint32_t(std::count(allocated_.begin(), allocated_.end(), true)); }
+
+int Tmem::registers(TmemShape shape, int num, bool pack) {
+    int per = 1, most = 128;
+    if (shape == TmemShape::x16x128b) per = 2, most = 64;
+    if (shape == TmemShape::x16x256b) per = 4, most = 32;
+    if (num < 1 || num > most || (num & (num - 1)))
+        throw Fault(format("tcgen05.ld/st: repetition x%d; a power of two from 1 to %d is needed for this shape", num, most));
+    if (pack) throw Fault("tcgen05.ld/st: .pack::16b and .unpack::16b are not supported yet");
+    return per * num;
+}
+
+void Tmem::load(TmemShape shape, int num, bool pack, int warp_in_group, uint32_t address, uint32_t* regs) const {
+    int count = registers(shape, num, pack), lane0 = first_lane(shape, warp_in_group, address);
+    uint32_t column = address & 0xFFFF, width = uint32_t(columns_per_repetition(shape) * num);
+    check_columns(column, width);
+    const uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
+    for (int r = 0; r < count; ++r)
+        for (int t = 0; t < 32; ++t) {
+            Cell at = cell(shape, t, r);
+            regs[r * 32 + t] = base[at.lane * kColumns + at.column];
+        }
+}
+
+void Tmem::store(TmemShape shape, int num, bool unpack, int warp_in_group, uint32_t address, const uint32_t* regs) {
+    int count = registers(shape, num, unpack), lane0 = first_lane(shape, warp_in_group, address);
+    uint32_t column = address & 0xFFFF, width = uint32_t(columns_per_repetition(shape) * num);
+    check_columns(column, width);
+    uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
+    for (int r = 0; r < count; ++r)
+        for (int t = 0; t < 32; ++t) {
+            Cell at = cell(shape, t, r);
+            base[at.lane * kColumns + at.column] = regs[r * 32 + t];
+        }
+}
+
+uint32_t* Tmem::row(int lane, uint32_t column, uint32_t count) {
+    if (lane < 0 || lane >= kLanes) throw Fault(format("TMEM lane %d is outside 0..127", lane));
+    check_columns(column, count);
+    return words_.data() + size_t(lane) * kColumns + column;
+}
+
+void Tmem::check_columns(uint32_t column, uint32_t count) const {
+    if (column + count > kColumns)
+        throw Fault(format("TMEM columns %u to %u are outside 0..511", column, column + count - 1));
+    for (uint32_t c = column; c < column + count; ++c)
+        if (!allocated_[c]) throw Fault(format("TMEM column %u (of %u to %u) is not allocated", c, column, column + count - 1));
+}
+
+}  // namespace fa4emu
