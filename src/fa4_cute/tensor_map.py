@@ -22,7 +22,12 @@ DTYPES: dict[str, tuple[int, int]] = {
     "tf32": (11, 4),
     "tf32_ftz": (12, 4),
 }
-SWIZZLES: dict[str, tuple[int, int]] = {"none": (0, 0), "32B": (1, 32), "64B": (2, 64), "128B": (3, 128)}  # code, span
+SWIZZLES: dict[str, tuple[int, int]] = {
+    "none": (0, 0),
+    "32B": (1, 32),
+    "64B": (2, 64),
+    "128B": (3, 128),
+}  # code, span
 INTERLEAVES = ("none",)
 L2_PROMOTIONS = ("none", "64B", "128B", "256B")
 OOB_FILLS = ("zero", "nan")
@@ -98,7 +103,11 @@ class TensorMapArgs:
                 raise _wrong(field, getattr(self, field), f"{length} entries for rank {self.rank}")
         if not 0 <= self.address < 2**64 or self.address % 16:
             raise _wrong("address", self.address, "a 64-bit multiple of 16")
-        limits = [("dims", self.dims, 2**32), ("box", self.box, 256), ("element_strides", self.element_strides or (), 8)]
+        limits = [
+            ("dims", self.dims, 2**32),
+            ("box", self.box, 256),
+            ("element_strides", self.element_strides or (), 8),
+        ]
         for field, values, most in limits:
             for i, value in enumerate(values):
                 if not 1 <= value <= most:
@@ -112,7 +121,9 @@ class TensorMapArgs:
         if inner % 16:
             raise _wrong("box[0]", self.box[0], f"a multiple of {16 // self.element_bytes} (16 bytes)")
         if span and inner > span:
-            raise _wrong("box[0]", self.box[0], f"at most {span // self.element_bytes} with swizzle {self.swizzle}")
+            raise _wrong(
+                "box[0]", self.box[0], f"at most {span // self.element_bytes} with swizzle {self.swizzle}"
+            )
 
     def core_arguments(self) -> tuple:
         """The arguments of `_core.encode_tensor_map`, in its order."""

@@ -1,0 +1,153 @@
+"""tcgen05.mma kind::f16 against a float64 product of the same rounded operands."""
+
+import numpy as np
+import operands
+import pytest
+
+K = 64
+
+
+def to_bits(values: np.ndarray, bf16: bool) -> np.ndarray:
+    if bf16:  # exact: the values are multiples of 1/8 below 4
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(np.float16).view(np.uint16)
+
+
+def small(rng, shape) -> np.ndarray:
+    """Multiples of 1/8 in [-4, 4): products and sums of 64 of them are exact in f32, so any order gives the same."""
+    return rng.integers(-32, 32, shape) / 8.0
+
+
+class Bench:
+    """One CTA with A at 0 and B behind it."""
+
+    def __init__(self, core):
+        self.core, self.tmem = core, core._Tmem()
+        self.tmem.alloc(512)
+        self.shared = np.full(128 * 1024, 0xFF, np.uint8)
+
+    def put(self, start, values, swizzle, mn, bf16):
+        place = operands.place_mn_major if mn else operands.place_k_major
+        lbo, sbo, starts = place(self.shared, start, to_bits(values, bf16), swizzle)
+        return lambda k: operands.descriptor(starts[k], lbo, sbo, swizzle)
+
+
+def read_f32(tmem, lanes, column, n) -> np.ndarray:
+    words = np.array([[tmem.get(int(lane), column + i) for i in range(n)] for lane in lanes], np.uint32)
+    return words.view(np.float32)
+
+
+def lanes_of(m: int) -> np.ndarray:
+    rows = np.arange(m)
+    return rows % 16 + 32 * (rows // 16) if m == 64 else rows
+
+
+@pytest.mark.parametrize("swizzle", ["none", "32B", "64B", "128B"])
+@pytest.mark.parametrize("a_mn", [False, True])
+@pytest.mark.parametrize("b_mn", [False, True])
+@pytest.mark.parametrize(("m", "n", "bf16"), [(128, 128, True), (64, 64, False), (128, 256, False)])
+def test_shared_operands(core, swizzle, a_mn, b_mn, m, n, bf16):
+    rng, bench = np.random.default_rng(7), Bench(core)
+    a, b = small(rng, (m, K)), small(rng, (n, K))
+    desc_a = bench.put(0, a, swizzle, a_mn, bf16)
+    desc_b = bench.put(32 * 1024, b, swizzle, b_mn, bf16)
+    inst = operands.idesc(m, n, bf16=bf16, a_mn=a_mn, b_mn=b_mn)
+    for k in range(K // 16):
+        core._mma([bench.tmem], [bench.shared], 32, desc_a(k), desc_b(k), inst, accumulate=k > 0)
+    np.testing.assert_array_equal(read_f32(bench.tmem, lanes_of(m), 32, n), a @ b.T)
+    assert bench.tmem.get(0, 31) == bench.tmem.get(0, 32 + n) == 0xFFFFFFFF
+
+
+def test_a_in_tmem_negation_and_scale(core):
+    rng, bench = np.random.default_rng(8), Bench(core)
+    a, b = small(rng, (128, 16)), small(rng, (48, 16))
+    words = to_bits(a, True).reshape(128, 8, 2).astype(np.uint32)
+    for lane in range(128):
+        for column in range(8):
+            bench.tmem.set(lane, 400 + column, int(words[lane, column, 0] | words[lane, column, 1] << 16))
+    desc_b = bench.put(0, np.pad(b, ((0, 0), (0, 48))), "128B", False, True)
+    inst = operands.idesc(128, 48, neg_a=True)
+    core._mma([bench.tmem], [bench.shared], 0, 400, desc_b(0), inst, a_in_tmem=True)
+    np.testing.assert_array_equal(read_f32(bench.tmem, range(128), 0, 48), -(a @ b.T))
+    both = operands.idesc(128, 48, neg_a=True, neg_b=True)
+    core._mma(
+        [bench.tmem],
+        [bench.shared],
+        0,
+        400,
+        desc_b(0),
+        both,
+        a_in_tmem=True,
+        accumulate=True,
+        scale_input_d=2,
+    )
+    np.testing.assert_array_equal(read_f32(bench.tmem, range(128), 0, 48), 0.75 * (a @ b.T))
+
+
+@pytest.mark.parametrize("m", [128, 256])
+def test_pair(core, m):
+    rng, n = np.random.default_rng(9), 64
+    a, b = small(rng, (m, K)), small(rng, (n, K))
+    ctas = [Bench(core), Bench(core)]
+    for rank, bench in enumerate(ctas):
+        desc_a = bench.put(0, a[rank * m // 2 : (rank + 1) * m // 2], "128B", False, True)
+        desc_b = bench.put(32 * 1024, b[rank * n // 2 : (rank + 1) * n // 2], "128B", False, True)
+    tmem, shared = [c.tmem for c in ctas], [c.shared for c in ctas]
+    for k in range(K // 16):
+        core._mma(tmem, shared, 0, desc_a(k), desc_b(k), operands.idesc(m, n), accumulate=k > 0)
+    parts = []
+    for bench in ctas:
+        if m == 256:
+            parts.append(read_f32(bench.tmem, range(128), 0, n))
+        else:
+            halves = [read_f32(bench.tmem, range(64 * h, 64 * h + 64), 0, n // 2) for h in (0, 1)]
+            parts.append(np.concatenate(halves, axis=1))
+    np.testing.assert_array_equal(np.concatenate(parts), a @ b.T)
+
+
+def test_f16_accumulator_rounds_to_nearest_even(core):
+    bench = Bench(core)
+    a, b = np.zeros((128, K)), np.zeros((16, K))
+    a[:, 0], a[:, 1], a[:, 2] = 1.0, 2.0**-11, 2.0**-24
+    b[:, 0] = np.arange(16) + 1  # 1 .. 16
+    b[:8, 1], b[8:, 1] = 1.0, 3.0
+    b[:, 2] = np.arange(16) % 2
+    desc_a, desc_b = bench.put(0, a, "128B", False, False), bench.put(32 * 1024, b, "128B", False, False)
+    core._mma(
+        [bench.tmem],
+        [bench.shared],
+        0,
+        desc_a(0),
+        desc_b(0),
+        operands.idesc(128, 16, bf16=False, d_f32=False),
+    )
+    got = np.array([bench.tmem.get(5, i) for i in range(16)], np.uint32)
+    exact = (a[5] @ b.T).astype(np.float32)
+    np.testing.assert_array_equal(got, exact.astype(np.float16).view(np.uint16))
+
+
+def test_illegal_arguments(core):
+    bench = Bench(core)
+    good = operands.descriptor(0, 0, 1024, "128B")
+
+    def attempt(d=0, a=good, b=good, inst=operands.idesc(128, 64), **more):
+        core._mma([bench.tmem], [bench.shared], d, a, b, inst, **more)
+
+    attempt()
+    cases = [
+        ({"a": good & ~(7 << 46)}, "bits 46-48"),
+        ({"b": good | 1 << 14}, "reserved"),
+        ({"b": good & ~(7 << 61) | 3 << 61}, "layout"),
+        ({"inst": operands.idesc(96, 64)}, "M of idesc"),
+        ({"inst": operands.idesc(256, 64)}, "M of idesc"),
+        ({"inst": operands.idesc(128, 24)}, "N of idesc"),
+        ({"inst": operands.idesc(128, 64) | 1 << 23}, "reserved bit"),
+        ({"inst": operands.idesc(128, 64, d_f32=False)}, "D format"),
+        ({"d": 16 << 16}, "lane 16"),
+        ({"d": 500}, "outside 0..511"),
+        ({"a": good | 0x3FFF}, "outside the CTA"),
+        ({"a": 0, "a_in_tmem": True, "inst": operands.idesc(128, 64, a_mn=True)}, "K-major"),
+    ]
+    for change, message in cases:
+        with pytest.raises(RuntimeError, match=message):
+            attempt(**change)

@@ -1,0 +1,102 @@
+"""tcgen05.alloc, ld and st: which lane and column each register reaches."""
+
+import numpy as np
+import pytest
+
+SHAPES = [
+    ("32x32b", 1, 1, 1),
+    ("32x32b", 32, 32, 32),
+    ("16x64b", 4, 4, 8),
+    ("16x128b", 2, 4, 8),
+    ("16x256b", 2, 8, 16),
+]
+
+
+def numbered(core):
+    """TMEM whose word at (lane, column) is lane * 1000 + column in columns 0..63."""
+    tmem = core._Tmem()
+    tmem.alloc(64)
+    for lane in range(128):
+        for column in range(64):
+            tmem.set(lane, column, lane * 1000 + column)
+    return tmem
+
+
+def test_load_32x32b_reads_own_lane(core):
+    tmem, regs = numbered(core), np.zeros((8, 32), np.uint32)
+    tmem.load("32x32b", 8, 2, (64 << 16) | 5, regs)
+    expected = (64 + np.arange(32))[None, :] * 1000 + 5 + np.arange(8)[:, None]
+    np.testing.assert_array_equal(regs, expected)
+
+
+# (lane, column) of the first registers of threads 0, 1, 2, 5 and 31, read off the layout figures of the PTX ISA.
+@pytest.mark.parametrize(
+    ("shape", "num", "expected"),
+    [
+        ("16x64b", 1, [[(0, 0), (0, 1), (8, 0), (1, 1), (15, 1)]]),
+        ("16x128b", 1, [[(0, 0), (0, 1), (0, 2), (1, 1), (7, 3)], [(8, 0), (8, 1), (8, 2), (9, 1), (15, 3)]]),
+        (
+            "16x256b",
+            1,
+            [
+                [(0, 0), (0, 2), (0, 4), (1, 2), (7, 6)],
+                [(0, 1), (0, 3), (0, 5), (1, 3), (7, 7)],
+                [(8, 0), (8, 2), (8, 4), (9, 2), (15, 6)],
+                [(8, 1), (8, 3), (8, 5), (9, 3), (15, 7)],
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("half", [0, 16])
+def test_load_16_lane_shapes(core, shape, num, expected, half):
+    tmem, regs = numbered(core), np.zeros((len(expected), 32), np.uint32)
+    tmem.load(shape, num, 1, ((32 + half) << 16) | 8, regs)
+    for register, cells in enumerate(expected):
+        for thread, (lane, column) in zip([0, 1, 2, 5, 31], cells, strict=True):
+            assert regs[register, thread] == (32 + half + lane) * 1000 + 8 + column
+
+
+@pytest.mark.parametrize(("shape", "num", "registers", "columns"), SHAPES)
+def test_store_then_load_covers_each_word_once(core, shape, num, registers, columns):
+    tmem = core._Tmem()
+    tmem.alloc(32)
+    regs = np.arange(registers * 32, dtype=np.uint32).reshape(registers, 32) + 1
+    tmem.store(shape, num, 3, 96 << 16, regs)
+    back = np.zeros_like(regs)
+    tmem.load(shape, num, 3, 96 << 16, back)
+    np.testing.assert_array_equal(back, regs)
+    lanes = 32 if shape == "32x32b" else 16
+    words = [tmem.get(96 + lane, column) for lane in range(lanes) for column in range(columns)]
+    assert sorted(words) == sorted(regs.ravel().tolist())
+    if columns < 32:
+        assert tmem.get(96, columns) == 0xFFFFFFFF
+
+
+def test_allocation(core):
+    tmem = core._Tmem()
+    assert [tmem.alloc(256), tmem.alloc(128), tmem.alloc(256), tmem.alloc(128)] == [0, 256, -1, 384]
+    tmem.dealloc(256, 128)
+    assert tmem.allocated_columns() == 384
+    for bad in (0, 16, 48, 1024):
+        with pytest.raises(RuntimeError, match="power of two"):
+            tmem.alloc(bad)
+    with pytest.raises(RuntimeError, match="no live allocation"):
+        tmem.dealloc(0, 128)
+    tmem.relinquish()
+    with pytest.raises(RuntimeError, match="relinquish"):
+        tmem.alloc(32)
+
+
+def test_access_is_checked(core):
+    tmem, regs = core._Tmem(), np.zeros((32, 32), np.uint32)
+    tmem.alloc(32)
+    with pytest.raises(RuntimeError, match="not allocated"):
+        tmem.load("32x32b", 32, 0, 1, regs)
+    with pytest.raises(RuntimeError, match="outside"):
+        tmem.load("32x32b", 32, 0, 500, regs)
+    with pytest.raises(RuntimeError, match="not reachable"):
+        tmem.load("32x32b", 32, 1, 0, regs)
+    with pytest.raises(RuntimeError, match="not reachable"):
+        tmem.load("32x32b", 32, 0, 16 << 16, regs)
+    with pytest.raises(RuntimeError, match="repetition"):
+        tmem.load("32x32b", 3, 0, 0, regs)
