@@ -1,0 +1,158 @@
+// One CTA from launch to exit: scheduling of warps and of asynchronous work, barriers, deadlock report.
+#include "state.h"
+
+namespace fa4emu {
+
+namespace {
+constexpr int kQuantum = 2000;  // warp instructions before another warp gets its turn
+}
+
+Cta::Cta(const Program& program, const Launch& launch, GlobalView& global, const uint32_t cta_index[3])
+    : program(program),
+      launch(launch),
+      global(global),
+      index{cta_index[0], cta_index[1], cta_index[2]},
+      shared_bytes((program.module_info.static_shared_bytes + 1023) / 1024 * 1024 + launch.smem_bytes, 0xFF),
+      shared(shared_bytes.data(), uint32_t(shared_bytes.size())),
+      random_(launch.schedule.seed * 1000003 + cta_index[0] + 4099 * cta_index[1] + 65537 * cta_index[2]) {
+    uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
+    uint32_t count = (threads + kLanes - 1) / kLanes;
+    // What the driver gives each thread before setmaxnreg: an even share of the register file, at most 255.
+    uint32_t share = kRegisterFile / (threads * program.text.min_ctas_per_sm) / 8 * 8;
+    int registers = int(share > 248 ? 248 : share);
+    for (uint32_t i = 0; i < count; i++) {
+        warps.push_back(std::make_unique<Warp>(*this, int(i), program));
+        warps.back()->registers = registers;
+    }
+    free_registers = kRegisterFile / program.text.min_ctas_per_sm - threads * registers;
+}
+
+uint32_t Cta::local(uint32_t address) const {
+    if (address < kSharedBase) throw Fault(format("0x%x is no shared address", address));
+    return address - kSharedBase;
+}
+
+Mbarrier& Cta::mbarrier(uint32_t address) {
+    auto found = mbarriers.find(address);
+    if (found == mbarriers.end() || !found->second.valid)
+        throw Fault(format("mbarrier at shared 0x%x is used before mbarrier.init", address - kSharedBase));
+    return found->second;
+}
+
+void Cta::complete_if_done(Mbarrier& barrier) {
+    if (barrier.pending == 0 && barrier.tx == 0) {
+        barrier.phase ^= 1;
+        barrier.pending = barrier.expected;
+        events++;
+    }
+}
+
+void Cta::arrive(uint32_t address, uint32_t count) {
+    Mbarrier& barrier = mbarrier(address);
+    if (barrier.pending < count)
+        throw Fault(format("mbarrier at shared 0x%x: %u arrivals with %u pending of %u", address - kSharedBase, count,
+                           barrier.pending, barrier.expected));
+    barrier.pending -= count;
+    complete_if_done(barrier);
+}
+
+void Cta::complete_tx(uint32_t address, int64_t bytes) {
+    Mbarrier& barrier = mbarrier(address);
+    barrier.tx -= bytes;
+    constexpr int64_t limit = (1 << 20) - 1;
+    if (barrier.tx > limit || barrier.tx < -limit)
+        throw Fault(format("mbarrier at shared 0x%x: tx-count %lld is out of range", address - kSharedBase,
+                           static_cast<long long>(barrier.tx)));
+    complete_if_done(barrier);
+}
+
+void Cta::submit_mma(AsyncOp op) {
+    mma_queue_.push_back(std::move(op));
+    if (launch.schedule.mode == Schedule::eager)
+        while (!mma_queue_.empty()) complete_one(false);
+}
+
+void Cta::submit_copy(AsyncOp op) {
+    copies_.push_back(std::move(op));
+    if (launch.schedule.mode == Schedule::eager) complete_one(false);
+}
+
+bool Cta::complete_one(bool randomly) {
+    size_t choices = (mma_queue_.empty() ? 0 : 1) + copies_.size();
+    if (!choices) return false;
+    size_t pick = randomly ? random_() % choices : 0;
+    AsyncOp op;
+    if (!mma_queue_.empty() && pick == 0) {
+        op = std::move(mma_queue_.front());
+        mma_queue_.pop_front();
+    } else {
+        size_t i = pick - (mma_queue_.empty() ? 0 : 1);
+        op = std::move(copies_[i]);
+        copies_.erase(copies_.begin() + long(i));
+    }
+    try {
+        op.complete();
+    } catch (const Fault& fault) {
+        throw Fault(op.what + ": " + fault.what());
+    }
+    events++;
+    return true;
+}
+
+bool Cta::run_warps() {
+    bool progress = false;
+    bool randomly = launch.schedule.mode == Schedule::random;
+    size_t count = warps.size();
+    size_t first = randomly ? random_() % count : 0;
+    for (size_t k = 0; k < count; k++) {
+        Warp& warp = *warps[(first + k) % count];
+        if (warp.done() || warp.blocked_at_event == events) continue;
+        // Random schedules mix warps that are starved with warps that run far ahead, in place of uniform jitter.
+        if (randomly && random_() % 4 == 0) continue;
+        int budget = randomly ? int(1) << random_() % 11 : kQuantum;
+        uint64_t before = events;
+        try {
+            progress |= warp.run(budget);
+        } catch (const Fault& fault) {
+            const RawInst& raw = *warp.instruction().raw;
+            throw Fault(format("CTA (%u,%u,%u) warp %d, PTX line %d `%s`: %s", index[0], index[1], index[2], warp.id,
+                               raw.line, raw.text.c_str(), fault.what()));
+        }
+        bool blocked = !warp.done() && !warp.waits_for.empty();
+        warp.blocked_at_event = blocked && before == events ? events : 0;
+        if (randomly && random_() % 2) complete_one(true);
+    }
+    return progress;
+}
+
+void Cta::run() {
+    for (;;) {
+        bool all_done = true;
+        for (const auto& warp : warps) all_done &= warp->done();
+        if (all_done) break;
+        if (run_warps()) continue;
+        bool randomly = launch.schedule.mode == Schedule::random;
+        if (complete_one(randomly)) continue;
+        bool blocked = true;  // a random schedule may merely have skipped everybody
+        for (const auto& warp : warps) blocked &= warp->done() || warp->blocked_at_event == events;
+        if (blocked) throw Fault(deadlock_report());
+    }
+    while (complete_one(false)) {
+    }
+    if (tmem.allocated_columns())
+        throw Fault(format("CTA (%u,%u,%u) exits with %u TMEM columns still allocated", index[0], index[1], index[2],
+                           tmem.allocated_columns()));
+}
+
+std::string Cta::deadlock_report() const {
+    std::string report = format("deadlock in CTA (%u,%u,%u): no warp can advance and nothing is in flight\n", index[0], index[1], index[2]);
+    for (const auto& warp : warps) {
+        if (warp->done()) continue;
+        const RawInst& raw = *warp->instruction().raw;
+        report += format("  warp %2d at PTX line %d `%s`: waits for %s\n", warp->id, raw.line, raw.text.c_str(),
+                         warp->waits_for.c_str());
+    }
+    return report;
+}
+
+}  // namespace fa4emu

@@ -1,0 +1,139 @@
+// Loads and stores of the param, shared and global spaces.
+#include "binder.h"
+#include "memory.h"
+
+namespace fa4emu {
+
+namespace {
+
+using u32 = uint32_t;
+using u64 = uint64_t;
+
+u64 address_of(Warp& warp, const Inst& inst, int lane) {
+    u64 base = inst.arg[2] ? warp.r64(inst.s[0])[lane] : warp.r32(inst.s[0])[lane];
+    return base + inst.imm;
+}
+
+void require_aligned(u64 address, u32 bytes) {
+    if (address % bytes) throw Fault(format("address 0x%llx is not aligned to the %u bytes accessed", static_cast<unsigned long long>(address), bytes));
+}
+
+enum Space { param, shared, global };
+
+const uint8_t* readable(Warp& warp, Space space, u64 address, u32 bytes) {
+    require_aligned(address, bytes);
+    Cta& cta = warp.cta;
+    if (space == shared) return cta.shared.at(cta.local(u32(address)), bytes);
+    if (space == global) return cta.global.read(address, bytes);
+    if (address >= kParamBase) address -= kParamBase;
+    if (address + bytes > cta.launch.params.size()) throw Fault(format("parameter offset %llu is out of bounds", static_cast<unsigned long long>(address)));
+    return cta.launch.params.data() + address;
+}
+
+// arg[0]: bytes of an element, arg[1]: sign extension, arg[3]: space; list: one register per element
+Status load(Warp& warp, const Inst& inst, u32 mask) {
+    u32 bytes = u32(inst.arg[0]), count = u32(inst.list.size());
+    for_lanes(mask, [&](int lane) {
+        const uint8_t* from = readable(warp, Space(inst.arg[3]), address_of(warp, inst, lane), bytes * count);
+        for (u32 i = 0; i < count; i++) {
+            u64 value = 0;
+            std::memcpy(&value, from + i * bytes, bytes);
+            if (inst.arg[1] && bytes < 4) value = u64(int64_t(value << (64 - 8 * bytes)) >> (64 - 8 * bytes));
+            if (inst.list[i] < 0) continue;
+            if (bytes == 8) warp.r64(inst.list[i])[lane] = value;
+            else warp.r32(inst.list[i])[lane] = u32(value);
+        }
+    });
+    return Status::next;
+}
+
+Status store(Warp& warp, const Inst& inst, u32 mask) {
+    u32 bytes = u32(inst.arg[0]), count = u32(inst.list.size());
+    Cta& cta = warp.cta;
+    for_lanes(mask, [&](int lane) {
+        u64 address = address_of(warp, inst, lane);
+        require_aligned(address, bytes * count);
+        uint8_t* to = inst.arg[3] == shared ? cta.shared.at(cta.local(u32(address)), bytes * count)
+                                            : cta.global.write(address, bytes * count);
+        for (u32 i = 0; i < count; i++) {
+            u64 value = bytes == 8 ? warp.r64(inst.list[i])[lane] : warp.r32(inst.list[i])[lane];
+            std::memcpy(to + i * bytes, &value, bytes);
+        }
+    });
+    return Status::next;
+}
+
+void bind_elements(Binder& b, const Operand& operand, RegClass cls, u32 count, bool is_load) {
+    if (operand.kind == Operand::vector) {
+        if (operand.items.size() != count) b.fail("vector length does not match");
+        for (const Operand& item : operand.items)
+            b.inst.list.push_back(is_load ? b.register_of(item, cls) : b.slot_of(item, cls));
+    } else {
+        if (count != 1) b.fail("expected a vector");
+        b.inst.list.push_back(is_load ? b.register_of(operand, cls) : b.slot_of(operand, cls));
+    }
+}
+
+bool bind_access(Binder& b, bool is_load) {
+    std::string type = b.take_type();
+    std::string space = b.take_one({"param", "shared", "shared::cta", "global"});
+    if (space == "global") b.take("nc");
+    u32 count = b.take("v4") ? 4 : b.take("v2") ? 2 : 1;
+    b.take("relaxed"), b.take("weak"), b.take("volatile");
+    size_t digit = type.find_first_of("0123456789");
+    if (digit == std::string::npos) b.fail("unsupported type");
+    b.operands(2);
+    const Operand& address = b.raw.operands[is_load ? 1 : 0];
+    if (address.kind != Operand::address || address.items.size() != 1) b.fail("expected an address");
+    RegClass cls = b.address_class(address);
+    b.inst.s[0] = b.slot_of(address.items[0], cls);
+    b.inst.imm = address.value;
+    b.inst.arg[0] = std::stoi(type.substr(digit)) / 8;
+    b.inst.arg[1] = type[0] == 's';
+    b.inst.arg[2] = cls == RegClass::b64;
+    b.inst.arg[3] = space == "param" ? param : space == "global" ? global : shared;
+    if (!is_load && space == "param") b.fail("parameters cannot be stored to");
+    bind_elements(b, b.raw.operands[is_load ? 0 : 1], class_of(type), count, is_load);
+    b.inst.run = is_load ? load : store;
+    return true;
+}
+
+Status param_to_generic(Warp& warp, const Inst& inst, u32 mask) {
+    u64 *d = warp.r64(inst.d[0]), *a = warp.r64(inst.s[0]);
+    for_lanes(mask, [&](int i) { d[i] = a[i] + kParamBase; });
+    return Status::next;
+}
+
+Status same64(Warp& warp, const Inst& inst, u32 mask) {
+    u64 *d = warp.r64(inst.d[0]), *a = warp.r64(inst.s[0]);
+    for_lanes(mask, [&](int i) { d[i] = a[i]; });
+    return Status::next;
+}
+
+}  // namespace
+
+TensorMap tensor_map_at(Warp& warp, uint64_t address) {
+    if (address % 64) throw Fault(format("tensor map at 0x%llx is not 64-byte aligned", static_cast<unsigned long long>(address)));
+    Cta& cta = warp.cta;
+    if (address >= kParamBase && address - kParamBase + 128 <= cta.launch.params.size())
+        return decode(cta.launch.params.data() + (address - kParamBase));
+    return decode(cta.global.read(address, 128));
+}
+
+bool bind_memory(Binder& b) {
+    const std::string& base = b.raw.base;
+    if (base == "ld") return bind_access(b, true);
+    if (base == "st") return bind_access(b, false);
+    if (base == "cvta") {
+        bool to = b.take("to");
+        std::string space = b.take_one({"param", "global"});
+        b.take_one({"u64"});
+        b.operands(2);
+        b.inst.d[0] = b.destination(0, RegClass::b64), b.inst.s[0] = b.source(1, RegClass::b64);
+        b.inst.run = space == "param" && !to ? param_to_generic : same64;
+        return true;
+    }
+    return false;
+}
+
+}  // namespace fa4emu

@@ -1,0 +1,194 @@
+// State of a running CTA: warps in SIMT fragments, mbarriers, named barriers, asynchronous work.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../mem/views.h"
+#include "../ptx/module.h"
+#include "../tensor/mma.h"
+#include "../tensor/tma.h"
+#include "../tensor/tmem.h"
+
+namespace fa4emu {
+
+constexpr int kLanes = 32;
+constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
+constexpr uint32_t kRegisterFile = 65536;
+// Shared addresses as a kernel sees them start here, so that 0 and small integers are not valid addresses.
+constexpr uint32_t kSharedBase = 0x400;
+
+class Cta;
+class Warp;
+struct Inst;
+
+enum class Status { next, blocked, jumped, exited };
+using Handler = Status (*)(Warp&, const Inst&, uint32_t mask);
+
+// A decoded instruction: operands are slots of the warp's register file. Immediates and special registers have slots
+// too, filled when the warp starts, so that handlers see arrays of 32 lanes only.
+struct Inst {
+    Handler run = nullptr;
+    int guard = -1;
+    bool guard_negated = false;
+    int d[2] = {-1, -1};
+    int s[4] = {-1, -1, -1, -1};
+    bool negated[4] = {};  // predicate sources
+    std::vector<int> list;  // registers of a vector operand
+    std::vector<int> coords;
+    uint64_t imm = 0;
+    int arg[4] = {};  // family-specific
+    int target = -1;
+    const RawInst* raw = nullptr;
+};
+
+struct Program {
+    KernelText text;
+    ModuleText module_info;
+    std::vector<Inst> code;
+    int slots[3] = {0, 0, 0};  // registers + constants, by class
+    struct Constant {
+        RegClass cls;
+        int slot;
+        uint64_t bits;
+        std::string special;  // set: a special register instead of `bits`
+    };
+    std::vector<Constant> constants;
+};
+
+struct Mbarrier {
+    uint32_t expected = 0, pending = 0;
+    int64_t tx = 0;
+    uint32_t phase = 0;
+    bool valid = false;
+};
+
+struct NamedBarrier {
+    uint32_t threads = 0;  // 0: idle
+    uint32_t arrived = 0;
+    uint64_t generation = 0;
+};
+
+struct Fragment {
+    int pc;
+    uint32_t mask;
+};
+
+class Warp {
+  public:
+    Warp(Cta& cta, int id, const Program& program);
+    uint32_t* r32(int slot) { return &r32_[size_t(slot) * kLanes]; }
+    uint64_t* r64(int slot) { return &r64_[size_t(slot) * kLanes]; }
+    uint32_t& pred(int slot) { return pred_[slot]; }
+
+    Cta& cta;
+    const Program& program;
+    int id;
+    std::vector<Fragment> fragments;  // sorted by pc; fragments.front() runs
+    size_t current = 0;
+    uint32_t live = kAllLanes;
+    int registers = 0;               // per thread, after setmaxnreg
+    uint64_t blocked_at_event = 0;   // cta.events when it last found itself blocked
+    std::string waits_for;           // for the deadlock report
+    uint32_t pending_arrive = 0;     // named barrier this warp sits in, +1
+    uint64_t pending_generation = 0;
+    uint64_t executed = 0;
+    // Bulk groups per lane: committed groups that are not done yet, oldest first, as counts of operations left.
+    std::vector<std::deque<std::shared_ptr<int>>> groups{kLanes};
+    std::vector<std::shared_ptr<int>> open_group{kLanes};
+
+    // Runs until blocked, exited or the budget is used up. Returns whether anything was executed.
+    bool run(int budget);
+    bool done() const { return fragments.empty(); }
+    const Inst& instruction() const { return program.code[fragments[current].pc]; }
+    void require_converged(uint32_t mask, const char* what) const;
+
+  private:
+    Status execute(Fragment& fragment);
+    bool pick();
+    void merge();
+    std::vector<uint32_t> r32_;
+    std::vector<uint64_t> r64_;
+    std::vector<uint32_t> pred_;
+};
+
+// Asynchronous work in flight. MMAs and their commits complete in issue order; TMA operations in any order.
+struct AsyncOp {
+    std::function<void()> complete;
+    std::string what;
+};
+
+struct Schedule {
+    enum Mode { eager, lazy, random } mode = eager;
+    uint64_t seed = 0;
+};
+
+struct Stats {
+    uint64_t warp_instructions = 0, mma = 0, tma_loads = 0, tma_stores = 0;
+    std::map<std::string, uint64_t> opcodes;
+};
+
+struct Launch {
+    uint32_t grid[3], block[3];
+    uint32_t smem_bytes;
+    std::vector<uint8_t> params;
+    Schedule schedule;
+};
+
+class Cta {
+  public:
+    Cta(const Program& program, const Launch& launch, GlobalView& global, const uint32_t index[3]);
+    void run();  // to completion; throws Fault with the location added
+
+    Mbarrier& mbarrier(uint32_t address);  // absolute; throws if it is not initialised
+    void complete_if_done(Mbarrier& barrier);
+    void arrive(uint32_t address, uint32_t count);
+    void complete_tx(uint32_t address, int64_t bytes);
+    uint32_t local(uint32_t address) const;  // kernel's shared address -> offset in the CTA's window
+    void submit_mma(AsyncOp op);
+    void submit_copy(AsyncOp op);
+
+    const Program& program;
+    const Launch& launch;
+    GlobalView& global;
+    uint32_t index[3];
+    std::vector<uint8_t> shared_bytes;
+    SharedView shared;
+    Tmem tmem;
+    std::unordered_map<uint32_t, Mbarrier> mbarriers;
+    NamedBarrier named[16];
+    std::vector<std::unique_ptr<Warp>> warps;
+    uint32_t free_registers = 0;
+    std::map<int, int> warpgroup_registers;  // last setmaxnreg value of each warpgroup
+    uint64_t events = 1;  // counts everything that can wake a blocked warp
+    Stats stats;
+    bool count_opcodes = true;
+
+  private:
+    bool complete_one(bool randomly);
+    bool run_warps();
+    std::string deadlock_report() const;
+    std::deque<AsyncOp> mma_queue_;
+    std::vector<AsyncOp> copies_;
+    std::mt19937_64 random_;
+};
+
+Program bind(const ModuleText& module, const std::string& kernel);
+
+template <class F>
+inline void for_lanes(uint32_t mask, F&& f) {
+    if (mask == kAllLanes) {
+        for (int lane = 0; lane < kLanes; lane++) f(lane);
+    } else {
+        for (; mask; mask &= mask - 1) f(__builtin_ctz(mask));
+    }
+}
+
+}  // namespace fa4emu

@@ -1,0 +1,200 @@
+// tcgen05: TMEM allocation, loads and stores, MMA and commit.
+#include "binder.h"
+
+namespace fa4emu {
+
+namespace {
+
+using u32 = uint32_t;
+using u64 = uint64_t;
+
+Status nothing(Warp&, const Inst&, u32) { return Status::next; }
+
+Status aligned_nothing(Warp& warp, const Inst& inst, u32 mask) {
+    warp.require_converged(mask, inst.raw->base.c_str());
+    return Status::next;
+}
+
+u32 uniform(Warp& warp, int slot, u32 mask, const char* what) {
+    const u32* values = warp.r32(slot);
+    u32 first = values[__builtin_ctz(mask)];
+    for_lanes(mask, [&](int lane) {
+        if (values[lane] != first) throw Fault(format("%s differs between lanes", what));
+    });
+    return first;
+}
+
+Status alloc(Warp& warp, const Inst& inst, u32 mask) {
+    warp.require_converged(mask, "tcgen05.alloc");
+    Cta& cta = warp.cta;
+    u32 columns = uniform(warp, inst.s[1], mask, "the column count");
+    int start = cta.tmem.alloc(columns);
+    if (start < 0) {
+        warp.waits_for = format("tcgen05.alloc of %u columns, %u are taken", columns, cta.tmem.allocated_columns());
+        return Status::blocked;
+    }
+    u32 at = cta.local(uniform(warp, inst.s[0], mask, "the address") + u32(inst.imm));
+    if (at % 4) throw Fault("tcgen05.alloc writes to an address that is not 4-byte aligned");
+    u32 address = u32(start);
+    std::memcpy(cta.shared.at(at, 4), &address, 4);
+    return Status::next;
+}
+
+Status dealloc(Warp& warp, const Inst& inst, u32 mask) {
+    warp.require_converged(mask, "tcgen05.dealloc");
+    warp.cta.tmem.dealloc(uniform(warp, inst.s[0], mask, "the address"), uniform(warp, inst.s[1], mask, "the column count"));
+    warp.cta.events++;
+    return Status::next;
+}
+
+Status relinquish(Warp& warp, const Inst&, u32 mask) {
+    warp.require_converged(mask, "tcgen05.relinquish_alloc_permit");
+    warp.cta.tmem.relinquish();
+    return Status::next;
+}
+
+// arg[0]: shape, arg[1]: repetition, arg[2]: pack/unpack; list: registers
+Status tmem_load(Warp& warp, const Inst& inst, u32 mask) {
+    warp.require_converged(mask, "tcgen05.ld");
+    u32 address = uniform(warp, inst.s[0], mask, "the TMEM address") + u32(inst.imm);
+    u32 buffer[128 * kLanes];
+    warp.cta.tmem.load(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, buffer);
+    for (size_t i = 0; i < inst.list.size(); i++)
+        if (inst.list[i] >= 0) std::memcpy(warp.r32(inst.list[i]), buffer + i * kLanes, kLanes * 4);
+    return Status::next;
+}
+
+Status tmem_store(Warp& warp, const Inst& inst, u32 mask) {
+    warp.require_converged(mask, "tcgen05.st");
+    u32 address = uniform(warp, inst.s[0], mask, "the TMEM address") + u32(inst.imm);
+    u32 buffer[128 * kLanes];
+    for (size_t i = 0; i < inst.list.size(); i++) std::memcpy(buffer + i * kLanes, warp.r32(inst.list[i]), kLanes * 4);
+    warp.cta.tmem.store(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, buffer);
+    return Status::next;
+}
+
+// d: s[0]; a: s[1] (register of TMEM address if arg[0], with constant offset arg[1]); b: s[2]; idesc: s[3]; list: predicate
+Status issue_mma(Warp& warp, const Inst& inst, u32 mask) {
+    Cta& cta = warp.cta;
+    for_lanes(mask, [&](int lane) {
+        MmaArgs args;
+        args.cta[0] = {&cta.shared, &cta.tmem};
+        args.d = warp.r32(inst.s[0])[lane] + u32(inst.imm);
+        args.a_in_tmem = inst.arg[0];
+        args.a = args.a_in_tmem ? warp.r32(inst.s[1])[lane] + u32(inst.arg[1]) : warp.r64(inst.s[1])[lane];
+        args.b = warp.r64(inst.s[2])[lane];
+        args.idesc = warp.r32(inst.s[3])[lane];
+        u32 predicate = warp.pred(inst.list[0]) ^ (inst.negated[0] ? kAllLanes : 0);
+        args.accumulate = predicate >> lane & 1;
+        // Descriptors hold kernel addresses; the tensor units count from the start of the CTA's window.
+        constexpr u64 base = kSharedBase >> 4;
+        args.b -= base;
+        if (!args.a_in_tmem) args.a -= base;
+        cta.stats.mma++;
+        cta.submit_mma({[args] { mma(args); }, format("MMA of PTX line %d", inst.raw->line)});
+    });
+    return Status::next;
+}
+
+Status commit(Warp& warp, const Inst& inst, u32 mask) {
+    Cta& cta = warp.cta;
+    for_lanes(mask, [&](int lane) {
+        u32 barrier = warp.r32(inst.s[0])[lane] + u32(inst.imm);
+        cta.mbarrier(barrier);
+        cta.submit_mma({[&cta, barrier] { cta.arrive(barrier, 1); }, format("commit of PTX line %d", inst.raw->line)});
+    });
+    return Status::next;
+}
+
+void bind_address(Binder& b, size_t i) {
+    const Operand& operand = b.raw.operands.at(i);
+    if (operand.kind != Operand::address) b.fail("expected an address");
+    b.inst.s[0] = b.slot_of(operand.items[0], RegClass::b32);
+    b.inst.imm = operand.value;
+}
+
+bool bind_ld_st(Binder& b, bool loads) {
+    b.take("sync"), b.take("aligned"), b.take_one({"b32"});
+    std::string shape = b.take_one({"32x32b", "16x64b", "16x128b", "16x256b"});
+    b.inst.arg[0] = int(shape == "32x32b" ? TmemShape::x32x32b : shape == "16x64b" ? TmemShape::x16x64b
+                        : shape == "16x128b" ? TmemShape::x16x128b : TmemShape::x16x256b);
+    std::string num = b.take_one({"x128", "x64", "x32", "x16", "x8", "x4", "x2", "x1"});
+    b.inst.arg[1] = std::stoi(num.substr(1));
+    b.inst.arg[2] = b.take(loads ? "pack::16b" : "unpack::16b");
+    b.operands(2);
+    bind_address(b, loads ? 1 : 0);
+    const Operand& data = b.raw.operands[loads ? 0 : 1];
+    if (data.kind == Operand::vector)
+        for (const Operand& item : data.items) b.inst.list.push_back(loads ? b.register_of(item, RegClass::b32) : b.slot_of(item, RegClass::b32));
+    else
+        b.inst.list.push_back(loads ? b.register_of(data, RegClass::b32) : b.slot_of(data, RegClass::b32));
+    int wanted = Tmem::registers(TmemShape(b.inst.arg[0]), b.inst.arg[1], b.inst.arg[2]);
+    if (int(b.inst.list.size()) != wanted) b.fail("expected " + std::to_string(wanted) + " registers");
+    b.inst.run = loads ? tmem_load : tmem_store;
+    return true;
+}
+
+bool bind_mma(Binder& b) {
+    if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+    if (!b.take("kind::f16")) b.fail("only kind::f16 is supported");
+    b.take("collector::a::discard"), b.take("collector::a::lastuse");
+    b.operands(5);
+    bind_address(b, 0);
+    const Operand& a = b.raw.operands[1];
+    b.inst.arg[0] = a.kind == Operand::address;
+    if (b.inst.arg[0]) {
+        b.inst.s[1] = b.slot_of(a.items[0], RegClass::b32);
+        b.inst.arg[1] = int(a.value);
+    } else {
+        b.inst.s[1] = b.slot_of(a, RegClass::b64);
+    }
+    b.inst.s[2] = b.source(2, RegClass::b64), b.inst.s[3] = b.source(3, RegClass::b32);
+    bool negated = false;
+    b.inst.list.push_back(b.predicate_source(4, negated));
+    b.inst.negated[0] = negated;
+    b.inst.run = issue_mma;
+    return true;
+}
+
+}  // namespace
+
+bool bind_tcgen05(Binder& b) {
+    if (b.raw.base != "tcgen05") return false;
+    if (b.take("ld")) return bind_ld_st(b, true);
+    if (b.take("st")) return bind_ld_st(b, false);
+    if (b.take("mma")) return bind_mma(b);
+    if (b.take("wait::ld") || b.take("wait::st")) {  // ld and st are executed at once: their completion is not modelled
+        b.take("sync"), b.take("aligned");
+        b.inst.run = aligned_nothing;
+    } else if (b.take("fence::before_thread_sync") || b.take("fence::after_thread_sync")) {
+        b.inst.run = nothing;
+    } else if (b.take("commit")) {
+        if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+        b.take_one({"mbarrier::arrive::one"}), b.take_one({"shared::cluster", "shared::cta"}), b.take_one({"b64"});
+        b.operands(1);
+        bind_address(b, 0);
+        b.inst.run = commit;
+    } else if (b.take("alloc")) {
+        if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+        b.take("sync"), b.take("aligned"), b.take("shared::cta"), b.take_one({"b32"});
+        b.operands(2);
+        bind_address(b, 0);
+        b.inst.s[1] = b.source(1, RegClass::b32);
+        b.inst.run = alloc;
+    } else if (b.take("dealloc")) {
+        if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+        b.take("sync"), b.take("aligned"), b.take_one({"b32"});
+        b.operands(2);
+        b.inst.s[0] = b.source(0, RegClass::b32), b.inst.s[1] = b.source(1, RegClass::b32);
+        b.inst.run = dealloc;
+    } else if (b.take("relinquish_alloc_permit")) {
+        if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+        b.take("sync"), b.take("aligned");
+        b.inst.run = relinquish;
+    } else {
+        b.fail("unsupported tcgen05 instruction");
+    }
+    return true;
+}
+
+}  // namespace fa4emu

@@ -1,0 +1,127 @@
+"""One emulated device: global memory and launches."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ..tensor_map import DTYPES, TensorMapArgs
+from . import _core
+from .module import Module
+
+EmulationError = _core.Fault
+
+_SWIZZLE_CODES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
+
+
+def encode_tensor_map(args: TensorMapArgs) -> bytes:
+    """128 bytes that Machine.launch understands as a tensor map. ValueError outside the documented limits."""
+    args.check()
+    code, element_bytes = DTYPES[args.dtype]
+    record = _core.encode_tensor_map(
+        address=args.address,
+        dtype_code=code,
+        element_bytes=element_bytes,
+        dims=list(args.dims),
+        strides_bytes=list(args.strides_bytes),
+        box=list(args.box),
+        element_strides=list(args.element_strides or (1,) * len(args.dims)),
+        swizzle_code=_SWIZZLE_CODES[args.swizzle],
+        oob_nan=args.oob_fill == "nan",
+    )
+    return bytes(record)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When asynchronous work completes and which warp runs next. The same schedule gives the same run.
+
+    eager: TMA copies and MMAs complete when they are issued. lazy: only when no warp can advance. random: anything in
+    between, from a seed.
+    """
+
+    mode: str
+    seed: int = 0
+
+    @classmethod
+    def eager(cls) -> "Schedule":
+        """Everything completes at once."""
+        return cls("eager")
+
+    @classmethod
+    def lazy(cls) -> "Schedule":
+        """Everything completes as late as possible."""
+        return cls("lazy")
+
+    @classmethod
+    def random(cls, seed: int) -> "Schedule":
+        """Seeded mixture of both, with warps starved and running ahead at random."""
+        return cls("random", seed)
+
+
+_MODES = {"eager": 0, "lazy": 1, "random": 2}
+
+
+class Machine:
+    """Global memory plus launches. Addresses are virtual, deterministic, and have unmapped gaps between buffers."""
+
+    def __init__(self, arch: str = "sm_100a") -> None:
+        self.arch = arch
+        self._memory = _core.GlobalMemory()
+        self._alive: list[Any] = []
+
+    def map(self, array: Any, name: str = "buffer", writable: bool = True) -> int:
+        """Maps the whole storage of a NumPy array or CPU torch tensor, without a copy; returns the device address of
+        its first element. The machine keeps the array alive."""
+        self._alive.append(array)
+        if hasattr(array, "untyped_storage"):
+            storage = array.untyped_storage()
+            base, size, first = storage.data_ptr(), storage.nbytes(), array.data_ptr()
+        else:
+            base = first = array.__array_interface__["data"][0]
+            size = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + array.itemsize
+        address: int = self._memory.map(base, size, name, writable)
+        return address + (first - base)
+
+    def unmap_all(self) -> None:
+        """Forgets all mappings."""
+        self._memory.clear()
+        self._alive.clear()
+
+    def launch(
+        self,
+        module: Module,
+        kernel: str,
+        *,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        smem_bytes: int,
+        params: bytes,
+        cluster: tuple[int, int, int] = (1, 1, 1),
+        schedule: Schedule | None = None,
+        workers: int | None = None,
+    ) -> Any:
+        """Runs a kernel to completion and returns RunStats.
+
+        Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
+        deadlock (with every warp's position), and NotImplementedError for clusters.
+        """
+        if cluster != (1, 1, 1):
+            raise NotImplementedError(f"cluster: got {cluster}, only (1, 1, 1) is emulated yet")
+        required = module.block(kernel)
+        if any(required) and required != tuple(block):
+            raise ValueError(f"block: got {block}, the kernel requires {required}")
+        wanted = max(p.offset + p.size for p in module.params(kernel)) if module.params(kernel) else 0
+        if len(params) != wanted:
+            raise ValueError(f"params: got {len(params)} bytes, the kernel takes {wanted}")
+        schedule = schedule or Schedule.eager()
+        return _core.launch(
+            module.program(kernel),
+            self._memory,
+            grid,
+            block,
+            smem_bytes,
+            params,
+            _MODES[schedule.mode],
+            schedule.seed,
+            workers or os.cpu_count() or 1,
+        )
