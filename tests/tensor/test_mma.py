@@ -130,8 +130,10 @@ def test_illegal_arguments(core):
     bench = Bench(core)
     good = operands.descriptor(0, 0, 1024, "128B")
 
-    def attempt(d=0, a=good, b=good, inst=operands.idesc(128, 64), **more):
-        core._mma([bench.tmem], [bench.shared], d, a, b, inst, **more)
+    def attempt(**change):
+        args = {"d": 0, "a": good, "b": good, "inst": operands.idesc(128, 64), **change}
+        head = [args.pop(name) for name in ("d", "a", "b", "inst")]
+        core._mma([bench.tmem], [bench.shared], *head, **args)
 
     attempt()
     cases = [
@@ -151,3 +153,31 @@ def test_illegal_arguments(core):
     for change, message in cases:
         with pytest.raises(RuntimeError, match=message):
             attempt(**change)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5, 1 + 2.0**-10, 0.375, 2.0**-12])
+@pytest.mark.parametrize("d_f32", [True, False])
+def test_every_finite_f16_times_a_factor(core, factor, d_f32):
+    """A holds every finite f16 once; B is factor * identity, so D is one exact product, rounded once for an f16 D."""
+    bench = Bench(core)
+    finite = np.arange(65536, dtype=np.uint16)
+    finite = finite[np.isfinite(finite.view(np.float16))]
+    finite = np.pad(finite, (0, -len(finite) % 2048)).reshape(-1, 128, 16)
+    identity = np.zeros((16, K))
+    identity[:, :16] = np.eye(16) * factor
+    desc_b = bench.put(0, identity, "128B", False, False)
+    inst = operands.idesc(128, 16, bf16=False, d_f32=d_f32)
+    regs = np.zeros((16, 32), np.uint32)
+    for block in finite:
+        packed = np.ascontiguousarray(block).view(np.uint32)  # (128, 8)
+        for warp in range(4):
+            part = np.ascontiguousarray(packed[32 * warp : 32 * warp + 32].T)
+            bench.tmem.store("32x32b", 8, warp, (32 * warp << 16) | 64, part)
+        core._mma([bench.tmem], [bench.shared], 0, 64, desc_b(0), inst, a_in_tmem=True)
+        for warp in range(4):
+            bench.tmem.load("32x32b", 16, warp, 32 * warp << 16, regs)
+            rows = block[32 * warp : 32 * warp + 32].view(np.float16).astype(np.float64) * factor
+            got = regs.T.copy().view(np.float32) if d_f32 else regs.T.astype(np.uint16).view(np.float16)
+            with np.errstate(over="ignore"):
+                wanted = rows.astype(np.float32 if d_f32 else np.float16)
+            np.testing.assert_array_equal(got, wanted)

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import operands
 import pytest
+
 from fa4_cute.tensor_map import DTYPES, TensorMapArgs
 
 BASE = 0x7000_0000
