@@ -9,7 +9,7 @@ reduces and waits.
 import cutlass
 from cutlass import Float32, Int32, cute
 
-from . import ptx, roles, smem
+from . import ptx, roles, smem, umma
 from .load import tma_tiles
 
 COLUMNS = 16  # O columns in registers at a time while rescaling
@@ -30,10 +30,10 @@ def rescale(o_col, factor, head_dim: int):
 
 
 def store_row(tile, row, first_col: int, words: list):
-    """16-bit pairs `words` of a row to columns first_col.. of a swizzled (rows, cols) tile, 16 bytes at a time."""
+    """16-bit pairs `words` of a row to columns first_col.. of a swizzled (128, cols) tile, 16 bytes at a time."""
     for i in range(0, len(words), 4):
-        address = tile.iterator + cute.crd2idx((row, first_col + 2 * i), tile.layout)
-        ptx.store_shared_v4(address, words[i : i + 4])
+        offset = smem.swizzled_offset_bytes(row, first_col + 2 * i, roles.HALF_ROWS)
+        ptx.store_shared_v4(umma.shared_address(tile) + offset, words[i : i + 4])
 
 
 @cute.jit

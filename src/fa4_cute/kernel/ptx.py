@@ -158,12 +158,13 @@ def load_shared_b32(pointer, *, loc=None, ip=None) -> Int32:
 
 
 @dsl_user_op
-def store_shared_v4(pointer, words: list, *, loc=None, ip=None) -> None:
-    """st.shared.v4.b32 of four Int32 words to a 16-byte aligned pointer."""
+def store_shared_v4(address, words: list, *, loc=None, ip=None) -> None:
+    """st.shared.v4.b32 of four Int32 words to a 16-byte aligned shared address (Int32)."""
+    pointer = llvm.inttoptr(llvm.PointerType.get(3), Int32(address).ir_value(loc=loc, ip=ip), loc=loc, ip=ip)
     vector4 = vector.from_elements(
         ir.VectorType.get([4], T.i32()), [w.ir_value(loc=loc, ip=ip) for w in words], loc=loc, ip=ip
     )
-    llvm.store(vector4, pointer.to_llvm_ptr(loc=loc, ip=ip), alignment=16, loc=loc, ip=ip)
+    llvm.store(vector4, pointer, alignment=16, loc=loc, ip=ip)
 
 
 @dsl_user_op

@@ -21,6 +21,14 @@ def tile_layout(rows: int, cols: int, stages: int, dtype):
     return cute.tile_to_shape(atom, (rows, cols, stages), order=(0, 1, 2))
 
 
+def swizzled_offset_bytes(row, col: int, rows: int):
+    """Byte offset of a 16-byte aligned column in a tile of `rows` rows: within a row of 128 bytes, 16-byte chunk c
+    lies at c ^ (row % 8)."""
+    block, col_of_block = divmod(col, SWIZZLE_ROW_BYTES // 2)
+    chunk_bytes = (2 * col_of_block) ^ ((row % 8) * 16)
+    return block * rows * SWIZZLE_ROW_BYTES + row * SWIZZLE_ROW_BYTES + chunk_bytes
+
+
 def shared_storage(cfg):
     """The @cute.struct of a configuration. O is staged where Q was: Q is dead once the last S has been computed."""
     dtype = DTYPES[cfg.dtype]
