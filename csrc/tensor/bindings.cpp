@@ -110,16 +110,16 @@ void bind_tensor(nb::module_& m) {
         .def("dealloc", &Tmem::dealloc)
         .def("relinquish", &Tmem::relinquish)
         .def("allocated_columns", &Tmem::allocated_columns)
-        .def("load", [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs) {
+        .def("load", [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack) {
             TmemShape s = shape_of(shape);
-            check_regs(regs, Tmem::registers(s, num, false));
-            t.load(s, num, false, warp, address, regs.data());
-        })
-        .def("store", [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs) {
+            check_regs(regs, Tmem::registers(s, num, pack));
+            t.load(s, num, pack, warp, address, regs.data());
+        }, "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false)
+        .def("store", [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack) {
             TmemShape s = shape_of(shape);
-            check_regs(regs, Tmem::registers(s, num, false));
-            t.store(s, num, false, warp, address, regs.data());
-        })
+            check_regs(regs, Tmem::registers(s, num, pack));
+            t.store(s, num, pack, warp, address, regs.data());
+        }, "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false)
         .def("get", [](Tmem& t, int lane, uint32_t column) { return *t.row(lane, column, 1); })
         .def("set", [](Tmem& t, int lane, uint32_t column, uint32_t word) { *t.row(lane, column, 1) = word; });
 }

@@ -14,7 +14,7 @@ struct Cell {
 Cell cell(TmemShape shape, int thread, int r) {
     switch (shape) {
         case TmemShape::x32x32b: return {thread, r};
-        case TmemShape::x16x64b: return {thread / 4 + 8 * ((thread >> 1) & 1), 2 * r + (thread & 1)};
+        case TmemShape::x16x64b: return {thread / 4 + 8 * (thread & 1), 2 * r + ((thread >> 1) & 1)};
         case TmemShape::x16x128b: return {thread / 4 + 8 * (r & 1), 4 * (r >> 1) + thread % 4};
         case TmemShape::x16x256b: return {thread / 4 + 8 * ((r >> 1) & 1), 8 * (r >> 2) + 2 * (thread % 4) + (r & 1)};
         case TmemShape::x16x32bx2: break;
@@ -73,37 +73,41 @@ void Tmem::dealloc(uint32_t address, uint32_t columns) {
 
 uint32_t Tmem::allocated_columns() const { return uint32_t(std::count(allocated_.begin(), allocated_.end(), true)); }
 
-int Tmem::registers(TmemShape shape, int num, bool pack) {
+// Packing joins the low halves of two adjacent columns in one register: twice the columns, the same registers.
+int Tmem::registers(TmemShape shape, int num, bool) {
     int per = 1, most = 128;
     if (shape == TmemShape::x16x128b) per = 2, most = 64;
     if (shape == TmemShape::x16x256b) per = 4, most = 32;
     if (num < 1 || num > most || (num & (num - 1)))
         throw Fault(format("tcgen05.ld/st: repetition x%d; a power of two from 1 to %d is needed for this shape", num, most));
-    if (pack) throw Fault("tcgen05.ld/st: .pack::16b and .unpack::16b are not supported yet");
     return per * num;
 }
 
 void Tmem::load(TmemShape shape, int num, bool pack, int warp_in_group, uint32_t address, uint32_t* regs) const {
     int count = registers(shape, num, pack), lane0 = first_lane(shape, warp_in_group, address);
-    uint32_t column = address & 0xFFFF, width = uint32_t(columns_per_repetition(shape) * num);
+    uint32_t column = address & 0xFFFF, width = uint32_t(columns_per_repetition(shape) * num) << pack;
     check_columns(column, width);
     const uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
     for (int r = 0; r < count; ++r)
         for (int t = 0; t < 32; ++t) {
             Cell at = cell(shape, t, r);
-            regs[r * 32 + t] = base[at.lane * kColumns + at.column];
+            const uint32_t* word = base + at.lane * kColumns + (at.column << pack);
+            regs[r * 32 + t] = pack ? (word[0] & 0xFFFF) | word[1] << 16 : *word;
         }
 }
 
 void Tmem::store(TmemShape shape, int num, bool unpack, int warp_in_group, uint32_t address, const uint32_t* regs) {
     int count = registers(shape, num, unpack), lane0 = first_lane(shape, warp_in_group, address);
-    uint32_t column = address & 0xFFFF, width = uint32_t(columns_per_repetition(shape) * num);
+    uint32_t column = address & 0xFFFF, width = uint32_t(columns_per_repetition(shape) * num) << unpack;
     check_columns(column, width);
     uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
     for (int r = 0; r < count; ++r)
         for (int t = 0; t < 32; ++t) {
             Cell at = cell(shape, t, r);
-            base[at.lane * kColumns + at.column] = regs[r * 32 + t];
+            uint32_t* word = base + at.lane * kColumns + (at.column << unpack);
+            uint32_t value = regs[r * 32 + t];
+            word[0] = unpack ? value & 0xFFFF : value;
+            if (unpack) word[1] = value >> 16;
         }
 }
 

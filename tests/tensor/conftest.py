@@ -6,7 +6,7 @@ import pytest
 
 
 def _load():
-    for name in ("fa4_cute._core", "fa4_cute.emulator._core", "_core"):
+    for name in ("fa4_cute.emulator._core",):
         try:
             module = importlib.import_module(name)
         except ImportError:

@@ -29,11 +29,12 @@ def test_load_32x32b_reads_own_lane(core):
     np.testing.assert_array_equal(regs, expected)
 
 
-# (lane, column) of the first registers of threads 0, 1, 2, 5 and 31, read off the layout figures of the PTX ISA.
+# (lane, column) of the registers of threads 0, 1, 2, 5 and 31, worked out by hand from the thread-value layouts that
+# CUTLASS publishes for these instructions (16x64b: threads (2, 2, 8) step by 8 lanes, 1 column, 1 lane).
 @pytest.mark.parametrize(
     ("shape", "num", "expected"),
     [
-        ("16x64b", 1, [[(0, 0), (0, 1), (8, 0), (1, 1), (15, 1)]]),
+        ("16x64b", 1, [[(0, 0), (8, 0), (0, 1), (9, 0), (15, 1)]]),
         ("16x128b", 1, [[(0, 0), (0, 1), (0, 2), (1, 1), (7, 3)], [(8, 0), (8, 1), (8, 2), (9, 1), (15, 3)]]),
         (
             "16x256b",
@@ -100,3 +101,24 @@ def test_access_is_checked(core):
         tmem.load("32x32b", 32, 0, 16 << 16, regs)
     with pytest.raises(RuntimeError, match="repetition"):
         tmem.load("32x32b", 3, 0, 0, regs)
+
+
+@pytest.mark.parametrize("shape", ["32x32b", "16x64b", "16x128b", "16x256b"])
+def test_pack_joins_the_low_halves_of_column_pairs(core, shape):
+    """Packed access to columns 2c and 2c + 1 equals plain access to column c of a TMEM that holds both halves."""
+    rng, packed, plain = np.random.default_rng(6), core._Tmem(), core._Tmem()
+    packed.alloc(32), plain.alloc(32)
+    for lane in range(32):
+        for column in range(16):
+            low, high = (int(v) for v in rng.integers(0, 65536, 2))
+            packed.set(lane, 2 * column, 0xABCD0000 | low)
+            packed.set(lane, 2 * column + 1, 0x12340000 | high)
+            plain.set(lane, column, high << 16 | low)
+    registers = {"16x128b": 2, "16x256b": 4}.get(shape, 1)
+    got, wanted = np.zeros((registers, 32), np.uint32), np.zeros((registers, 32), np.uint32)
+    packed.load(shape, 1, 0, 4, got, pack=True)
+    plain.load(shape, 1, 0, 2, wanted)
+    np.testing.assert_array_equal(got, wanted)
+    packed.store(shape, 1, 0, 4, got, pack=True)
+    words = [packed.get(0, column) for column in (4, 5)]
+    assert words == [plain.get(0, 2) & 0xFFFF, plain.get(0, 2) >> 16]
