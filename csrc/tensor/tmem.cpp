@@ -120,8 +120,9 @@ uint32_t* Tmem::row(int lane, uint32_t column, uint32_t count) {
 void Tmem::check_columns(uint32_t column, uint32_t count) const {
     if (column + count > kColumns)
         throw Fault(format("TMEM columns %u to %u are outside 0..511", column, column + count - 1));
-    for (uint32_t c = column; c < column + count; ++c)
-        if (!allocated_[c]) throw Fault(format("TMEM column %u (of %u to %u) is not allocated", c, column, column + count - 1));
+    for (uint32_t c = column & ~31u; c < column + count; c += 32)  // allocations begin and end at multiples of 32
+        if (!allocated_[c])
+            throw Fault(format("TMEM column %u (of %u to %u) is not allocated", std::max(c, column), column, column + count - 1));
 }
 
 }  // namespace fa4emu
