@@ -50,16 +50,19 @@ void gather(const SmemDescriptor& desc, const SharedView& shared, int rows, bool
 
 typedef float Vec __attribute__((vector_size(32), aligned(4), may_alias));
 
-// d[0, 8 * W) += a[0, 16) * b[16][.]; the accumulators stay in registers.
+// d[0, 8 * W) += a[0, 16) * b[16][.]; unrolling is forced because otherwise the accumulators spill.
 template <int W>
 void row_block(float* d, const float* a, const float (*b)[kMaxN]) {
     Vec acc[W];
+#pragma GCC unroll 8
     for (int w = 0; w < W; ++w) acc[w] = *reinterpret_cast<const Vec*>(d + 8 * w);
     for (int k = 0; k < kK; ++k) {
         float s = a[k];
         Vec av = {s, s, s, s, s, s, s, s};
+#pragma GCC unroll 8
         for (int w = 0; w < W; ++w) acc[w] += av * *reinterpret_cast<const Vec*>(b[k] + 8 * w);
     }
+#pragma GCC unroll 8
     for (int w = 0; w < W; ++w) *reinterpret_cast<Vec*>(d + 8 * w) = acc[w];
 }
 
