@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .. import binding, cache, call
+from ..outputs import output_like
 from ..plan import plan
 from ..validate import check
 from . import Machine, Module, RunStats, Schedule, encode_tensor_map
@@ -45,7 +46,7 @@ def run(
     problem = check(
         query, key, value, is_causal=is_causal, causal_alignment=causal_alignment, scale=scale, enable_gqa=enable_gqa
     )
-    out = output_like(query, value.shape[-1])
+    out = output_like(query, value.shape[-1]).fill_(float("nan"))
     lse = torch.full(query.shape[:-1], float("nan"), dtype=torch.float32)
     if out.numel() == 0:
         return EmulatedResult(out, lse, None, 0.0, 0.0)
@@ -75,10 +76,3 @@ def run(
     )
     return EmulatedResult(out, lse, stats, compile_s, time.perf_counter() - start)
 
-
-def output_like(query: torch.Tensor, head_dim_v: int) -> torch.Tensor:
-    """NaN-filled tensor with the query's shape and dimension order, dense."""
-    order = sorted(range(4), key=lambda d: (-query.stride(d), d))
-    permuted = torch.empty([(*query.shape[:-1], head_dim_v)[d] for d in order], dtype=query.dtype)
-    inverse = [order.index(d) for d in range(4)]
-    return permuted.permute(inverse).fill_(float("nan"))

@@ -1,0 +1,9 @@
+"""FlashAttention-4 class attention forward for NVIDIA SM100, as torch.ops.fa4.mha.
+
+Importing this registers the operators; the CuTe DSL is imported only when a kernel has to be compiled.
+"""
+
+from .api import explain, mha, scaled_dot_product_attention
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "explain", "mha", "scaled_dot_product_attention"]

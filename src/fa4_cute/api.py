@@ -1,0 +1,136 @@
+"""Functions for users, thin over torch.ops.fa4."""
+
+import logging
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from . import ops as _ops  # registers the operators
+from .validate import check, unsupported_reason
+
+_log = logging.getLogger("fa4_cute")
+_logged: set[str] = set()
+
+
+def mha(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    causal_alignment: str = "top_left",
+    return_lse: bool = False,
+) -> Any:
+    """softmax(scale * Q K^T) V.
+
+    query: (batch, heads_q, seqlen_q, head_dim); key, value: (batch, heads_kv, seqlen_k, head_dim), with heads_q a
+    multiple of heads_kv if enable_gqa. bfloat16 or float16, head_dim 64 or 128, any strides. scale None: head_dim**-0.5.
+    is_causal: row i sees keys 0..i (causal_alignment "top_left", as in SDPA) or 0..i + seqlen_k - seqlen_q
+    ("bottom_right", as in FlashAttention and with KV caches). A row that sees no key gives 0.
+
+    Returns O with the query's shape and dimension order; with return_lse also the natural-log LSE, float32 (batch,
+    heads_q, seqlen_q), -inf for rows that see no key.
+
+    Raises ValueError or TypeError for bad input, NotImplementedError for what the kernel does not serve.
+    """
+    op = torch.ops.fa4.mha_with_lse if return_lse else torch.ops.fa4.mha
+    options = {"scale": scale, "enable_gqa": enable_gqa, "causal_alignment": causal_alignment}
+    return op(query, key, value, attn_mask, dropout_p, is_causal, **options)
+
+
+def scaled_dot_product_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """torch.nn.functional.scaled_dot_product_attention, by the fa4 kernel where it serves the call.
+
+    Elsewhere torch's own runs; `explain` says why, and each reason is logged once (logger "fa4_cute").
+    """
+    reason = _fallback_reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if reason is None:
+        result: torch.Tensor = torch.ops.fa4.mha(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+        return result
+    if not torch.compiler.is_compiling() and reason not in _logged:
+        _logged.add(reason)
+        _log.info("torch's scaled_dot_product_attention is used: %s", reason)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+
+
+def _fallback_reason(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> str | None:
+    """Why torch's SDPA has to serve a call; also for input that is bad for the op, so that torch's own rules decide."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value)):
+        return "an input requires a gradient and fa4::mha is forward only"
+    try:
+        options = {"scale": scale, "enable_gqa": enable_gqa}
+        reason = unsupported_reason(query, key, value, attn_mask, dropout_p, is_causal, **options)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    if reason is None and query.is_cuda:
+        from . import arch
+
+        try:
+            arch.of_device(query.device)
+        except NotImplementedError as error:
+            return str(error)
+    return reason
+
+
+def explain(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    causal_alignment: str = "top_left",
+    arch: str | None = None,
+) -> str:
+    """What a call would do, without doing it: the plan of the kernel, or why torch's SDPA would be used.
+
+    arch: plan for this architecture; None: that of the query's device, "sm_100a" for tensors that are not on a GPU.
+    """
+    from . import arch as archs
+    from .plan import plan
+
+    reason = _fallback_reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if reason is not None:
+        return f"torch's scaled_dot_product_attention: {reason}"
+    problem = check(
+        query, key, value, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, causal_alignment=causal_alignment
+    )
+    target = arch or (archs.of_device(query.device) if query.is_cuda else "sm_100a")
+    planned = plan(problem, target)
+    lines = [f"fa4::mha: {problem}", f"  {planned.config}", f"  grid {planned.grid} of 512 threads"]
+    if not query.is_cuda:
+        lines.append(f"  on {query.device} the op is computed by the PyTorch reference; the plan is for {target}")
+    return "\n".join(lines)
+
+
+__all__ = ["_ops", "explain", "mha", "scaled_dot_product_attention"]

@@ -1,0 +1,51 @@
+"""Compilation without a GPU, and what the record says about it."""
+
+import re
+
+import pytest
+
+from fa4_cute import cache, compile
+from fa4_cute.artifact import LaunchRecord
+from fa4_cute.config import FA4Config
+
+CONFIGS = [(arch, dtype, d, mask) for arch in ("sm_100a", "sm_103a") for dtype in ("bf16", "fp16") for d in (64, 128) for mask in ("none", "causal")]
+
+
+def config(arch: str, dtype: str, head_dim: int, mask: str) -> FA4Config:
+    return FA4Config.derive(dtype=dtype, head_dim=head_dim, mask=mask, arch=arch, max_block_n=128, cross_p=False)
+
+
+@pytest.mark.parametrize(("arch", "dtype", "head_dim", "mask"), CONFIGS)
+def test_compiles_for_each_arch(arch, dtype, head_dim, mask):
+    artifact = cache.get(config(arch, dtype, head_dim, mask))
+    assert f".target {arch}" in artifact.ptx
+    assert artifact.cubin.startswith(b"\x7fELF")
+    assert "local" not in re.findall(r"\.(local)\s", artifact.ptx)
+    polynomial = "add.rm.ftz.f32x2" in artifact.ptx
+    assert polynomial == (arch == "sm_100a"), "exp2 on the FMA pipes pays on sm_100a only"
+
+
+def test_record_survives_json():
+    record = cache.get(config("sm_100a", "bf16", 128, "causal")).record
+    assert LaunchRecord.from_json(record.to_json()) == record
+
+
+def test_foreign_record_is_refused():
+    record = cache.get(config("sm_100a", "bf16", 128, "causal")).record
+    with pytest.raises(ValueError, match="record version"):
+        LaunchRecord.from_json(record.to_json().replace('"version": 1', '"version": 99'))
+
+
+def test_other_parameter_list_is_refused():
+    cfg = config("sm_100a", "bf16", 128, "causal")
+    ptx = cache.get(cfg).ptx
+    first = re.search(r"\.param \.u32 \w+_param_9,\s*", ptx)
+    assert first is not None
+    with pytest.raises(compile.CompileError, match="kernel parameters"):
+        compile.make_record(cfg, ptx.replace(first.group(), ""))
+
+
+def test_unsupported_configuration_says_why():
+    cfg = FA4Config.derive(dtype="bf16", head_dim=64, mask="none", arch="sm_100a")
+    with pytest.raises(NotImplementedError, match="block_n"):
+        compile.compile_forward(cfg)
