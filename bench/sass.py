@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(_HERE)]  # so that the script runs from any folder, installed or not
+sys.path[:0] = [str(_HERE), str(_HERE.parent / "src")]  # runs from any folder, installed or not
 
 from sass_lib.census import KernelCensus, census_of
 from sass_lib.listing import parse_listing
@@ -78,15 +78,23 @@ def census_file(title: str, cubin: bytes) -> list[Titled]:
 
 
 def our_cubin(options: argparse.Namespace) -> bytes:
-    """Our kernel for the options, compiled now."""
-    config = importlib.import_module("fa4_cute.config").FA4Config.derive(
-        dtype=options.dtype,
+    """Our kernel for the options, compiled now with the configuration that the op itself would plan."""
+    Problem = importlib.import_module("fa4_cute.problem").Problem
+    problem = Problem(
+        batch=1,
+        heads_q=1,
+        heads_kv=1,
+        seqlen_q=1024,
+        seqlen_k=1024,
         head_dim=options.head_dim,
+        head_dim_v=options.head_dim,
+        dtype=options.dtype,
         mask=options.mask,
-        arch=options.arch,
+        causal_offset=0,
+        scale=1.0,
     )
-    artifact = importlib.import_module("fa4_cute.compile").compile_forward(config)
-    return bytes(artifact.cubin)
+    config = importlib.import_module("fa4_cute.plan").plan(problem, options.arch).config
+    return bytes(importlib.import_module("fa4_cute.compile").compile_forward(config).cubin)
 
 
 def peer_module() -> Any:

@@ -6,6 +6,7 @@ import json
 
 import made_up
 import pytest
+
 from sass_lib.census import KernelCensus, census_of
 from sass_lib.listing import parse_listing
 from sass_lib.pipes import PIPES, counted_name, pipe_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import made_up
 import pytest
+
 from sass_lib.listing import parse_instruction, parse_listing
 
 

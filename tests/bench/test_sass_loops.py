@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import made_up
 import pytest
+
 from sass_lib.cfg import Graph, is_conditional
 from sass_lib.listing import Instruction, parse_listing
 from sass_lib.straight import is_spin, straight_path
