@@ -1,6 +1,7 @@
 """The forward kernel: TMA descriptors and shapes on the host side, set-up and the dispatch of warp roles on the device."""
 
-from cutlass import Float32, Int32, Int64, cute, utils
+from cutlass import Float32, Int32, Int64, cute
+from cutlass.memory import SmemAllocator
 from cutlass.cute.nvgpu import cpasync
 
 from . import ptx, roles, smem
@@ -81,7 +82,7 @@ class Forward:
         cfg = self.cfg
         scalars = Scalars(seqlen_q, seqlen_k, heads_q, group, batch_heads, causal_offset, scale_log2)
         dtype = smem.DTYPES[cfg.dtype]
-        storage = utils.SmemAllocator().allocate(smem.shared_storage(cfg))
+        storage = SmemAllocator().allocate(smem.shared_storage(cfg))
         q_layout = smem.tile_layout(roles.HALF_ROWS, cfg.head_dim, roles.Q_HALVES, dtype)
         kv_layout = smem.tile_layout(cfg.block_n, cfg.head_dim, cfg.kv_slots, dtype)
         ctx = Context(

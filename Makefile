@@ -1,0 +1,67 @@
+# `make demo` and `make test` set up all they need in .venv on the first run; later runs install nothing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h')
+WORKERS ?= 2
+
+.PHONY: help demo test lint format bench clean
+
+help:
+	@echo "make demo    compile the sm_100a kernels, execute them in the emulator, check them against float64"
+	@echo "make test    the whole test suite"
+	@echo "make lint    ruff, mypy, clang-format"
+	@echo "make bench   SASS instruction counts, next to flash-attn-4's"
+
+demo: $(VENV)/.built
+	$(BIN)/fa4-cute verify
+
+test: $(VENV)/.built $(VENV)/.test
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=10
+
+bench: $(VENV)/.built $(VENV)/.test
+	$(BIN)/python bench/sass.py
+
+# torch first: its default build brings a CUDA toolkit of gigabytes, which a machine without a GPU has no use for.
+$(VENV)/.torch: constraints.txt
+	@echo "== creating $(VENV) and installing torch"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --progress-bar on $$(grep '^torch==' constraints.txt)
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
+	@echo "== installing the CuTe DSL and build tools"
+	$(PIP) install --progress-bar on -c constraints.txt setuptools nanobind ninja
+	$(PIP) install --progress-bar on -c constraints.txt nvidia-cutlass-dsl cuda-python filelock platformdirs rich numpy
+	touch $@
+
+$(VENV)/.built: $(VENV)/.installed setup.py $(SOURCES)
+	@echo "== building the emulator's core"
+	$(PIP) install --no-deps --no-build-isolation -v -e . 2>&1 | grep -E "compile|link|error|warning|Successfully" || true
+	$(BIN)/python -c "import fa4_cute.emulator"
+	touch $@
+
+$(VENV)/.test: $(VENV)/.installed peers.txt
+	@echo "== installing the test tools and the peers' kernels"
+	$(PIP) install --progress-bar on -c constraints.txt pytest pytest-timeout pytest-xdist ml_dtypes nvidia-cuda-nvdisasm
+	$(PIP) install --progress-bar on --no-deps -r peers.txt
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.installed
+	$(PIP) install -c constraints.txt ruff mypy clang-format
+	touch $@
+
+lint: $(VENV)/.built $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(SOURCES)
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(SOURCES)
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info

@@ -1,0 +1,86 @@
+"""Builds the emulator's C++ core. Everything else about the package is in pyproject.toml.
+
+FA4_CUTE_NO_EMULATOR=1 leaves the core out: the op does not need it. FA4_CUTE_MARCH picks the instruction set
+(-march=...; default x86-64-v3 where this machine has it, for AVX2 and FMA).
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+
+
+def _march() -> list[str]:
+    chosen = os.environ.get("FA4_CUTE_MARCH")
+    if chosen:
+        return [f"-march={chosen}"]
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    has_v3 = platform.machine() in ("x86_64", "AMD64") and all(f in flags for f in ("avx2", "fma", "bmi2", "f16c"))
+    return ["-march=x86-64-v3"] if has_v3 else []
+
+
+class NinjaBuild(build_ext):
+    """One object a source, rebuilt when the source or a header it includes has changed."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compiles and links with ninja if it is installed, else with the compiler directly."""
+        import nanobind
+
+        nb = Path(nanobind.__file__).parent
+        target = Path(self.get_ext_fullpath(ext.name)).resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = (ROOT / self.build_temp).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        includes = [nb / "include", nb / "ext" / "robin_map" / "include", sysconfig.get_paths()["include"]]
+        cxx = [os.environ.get("CXX", "c++"), "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", *_march()]
+        cxx += ["-DNDEBUG", *(f"-isystem{path}" for path in includes)]
+        sources = [ROOT / source for source in ext.sources]
+        steps = {work / (str(s.relative_to(ROOT)).replace(os.sep, "_") + ".o"): (s, ["-Wall", "-Wextra"]) for s in sources}
+        steps[work / "nanobind.o"] = (nb / "src" / "nb_combined.cpp", [])
+        link = [cxx[0], "-shared", "-pthread"]
+        if platform.system() == "Darwin":
+            link += ["-undefined", "dynamic_lookup"]
+        if shutil.which("ninja"):
+            self._with_ninja(work, cxx, link, steps, target)
+        else:
+            self._directly(cxx, link, steps, target)
+
+    def _with_ninja(self, work: Path, cxx: list[str], link: list[str], steps: dict, target: Path) -> None:
+        def esc(path: Path) -> str:
+            return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+        lines = [f"rule cxx\n command = {' '.join(cxx)} $extra -MMD -MF $out.d -c $in -o $out\n depfile = $out.d\n deps = gcc"]
+        lines.append(f"rule link\n command = {' '.join(link)} -o $out $in")
+        for output, (source, extra) in steps.items():
+            lines.append(f"build {esc(output)}: cxx {esc(source)}\n extra = {' '.join(extra)}")
+        lines.append(f"build {esc(target)}: link {' '.join(esc(o) for o in steps)}")
+        (work / "build.ninja").write_text("\n".join(lines) + "\n")
+        jobs = f"-j{self.parallel or os.cpu_count() or 1}"
+        subprocess.run(["ninja", "-C", str(work), jobs], check=True)
+
+    def _directly(self, cxx: list[str], link: list[str], steps: dict, target: Path) -> None:
+        def compile_one(item: tuple[Path, tuple[Path, list[str]]]) -> None:
+            output, (source, extra) = item
+            subprocess.run([*cxx, *extra, "-c", str(source), "-o", str(output)], check=True)
+
+        with ThreadPoolExecutor(self.parallel or os.cpu_count() or 1) as pool:
+            list(pool.map(compile_one, steps.items()))
+        subprocess.run([*link, "-o", str(target), *map(str, steps)], check=True)
+
+
+def _extensions() -> list[Extension]:
+    if os.environ.get("FA4_CUTE_NO_EMULATOR", "0") not in ("", "0"):
+        return []
+    sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").rglob("*.cpp"))
+    return [Extension("fa4_cute.emulator._core", sources, language="c++")]
+
+
+setup(ext_modules=_extensions(), cmdclass={"build_ext": NinjaBuild})

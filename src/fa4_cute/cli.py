@@ -1,0 +1,167 @@
+"""fa4-cute: verify the kernel without a GPU, show what is installed."""
+
+import argparse
+import importlib.metadata
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import accuracy
+from .plan import plan
+from .validate import check
+
+NOTICE = (
+    "The real sm_100a kernel, compiled by ptxas from the CuTe DSL's PTX, executed by an emulator of that PTX on this "
+    "CPU. Nothing here is a measurement of the hardware."
+)
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One row of the verification table."""
+
+    dtype: str
+    head_dim: int
+    mask: str  # "none", "causal" (top-left) or "causal BR" (bottom-right)
+    batch: int
+    heads: tuple[int, int]
+    lengths: tuple[int, int]
+
+    def __str__(self) -> str:
+        heads, lengths = self.heads, self.lengths
+        return f"{self.dtype} B{self.batch} H{heads[0]}:{heads[1]} {lengths[0]}x{lengths[1]} D{self.head_dim}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of fa4_cute.mha."""
+        return {
+            "is_causal": self.mask != "none",
+            "causal_alignment": "bottom_right" if self.mask == "causal BR" else "top_left",
+            "enable_gqa": self.heads[0] != self.heads[1],
+        }
+
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        """Seeded query, key and value."""
+        generator = torch.Generator().manual_seed(0)
+        rows = ((self.heads[0], self.lengths[0]), (self.heads[1], self.lengths[1]), (self.heads[1], self.lengths[1]))
+        return tuple(
+            torch.randn((self.batch, heads, length, self.head_dim), generator=generator).to(DTYPES[self.dtype])
+            for heads, length in rows
+        )
+
+
+SHAPES = [
+    Shape(dtype, head_dim, mask, *rest)
+    for dtype in ("bf16", "fp16")
+    for head_dim in (128, 64)
+    for mask, *rest in (
+        ("none", 1, (2, 2), (256, 512)),
+        ("causal", 1, (8, 1), (300, 300)),
+        ("causal BR", 2, (4, 1), (257, 1000)),
+        ("causal BR", 1, (1, 1), (1000, 257)),
+        ("none", 1, (2, 2), (1, 300)),
+    )
+] + [Shape("bf16", 128, "causal", 1, (4, 4), (2048, 2048))]
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Compiles and executes each shape; 0 if every result is right."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(NOTICE)
+    table = Table("shape", "mask", "compile s", "emulated s", "warp instr.", "MMAs", "error", "naive error", "verdict")
+    good = True
+    with Live(table, console=console, refresh_per_second=4):
+        for shape in SHAPES:
+            row, passed = verify_shape(shape, args.arch)
+            good &= passed
+            table.add_row(*row, "[green]right" if passed else "[red]WRONG")
+    good &= verify_device(console)
+    console.print("all right" if good else "[red]there are wrong results")
+    return 0 if good else 1
+
+
+def verify_shape(shape: Shape, arch: str) -> tuple[list[str], bool]:
+    """(table cells, whether O is within twice the naive error and LSE within 1e-3)."""
+    from .emulator import EmulationError, forward
+
+    inputs = shape.inputs()
+    try:
+        result = forward.run(*inputs, **shape.options, arch=arch)
+    except EmulationError as error:
+        return [str(shape), shape.mask, "", "", "", "", str(error), ""], False
+    expected, expected_lse = accuracy.reference_float64(*inputs, **shape.options)
+    naive = accuracy.naive_error(*inputs, **shape.options)
+    error = float((result.out.double() - expected).abs().max())
+    lse_matches = torch.allclose(result.lse.double(), expected_lse, rtol=0, atol=1e-3)
+    stats = result.stats
+    cells = [
+        str(shape),
+        shape.mask,
+        f"{result.compile_s:.2f}",
+        f"{result.emulate_s:.3f}",
+        f"{stats.warp_instructions:,}" if stats else "0",
+        f"{stats.mma_count:,}" if stats else "0",
+        f"{error:.2e}",
+        f"{naive:.2e}",
+    ]
+    return cells, error <= 2 * naive + 1e-5 and lse_matches
+
+
+def verify_device(console: Any) -> bool:
+    """torch.ops.fa4.mha on the machine's own device."""
+    shape = Shape("bf16", 128, "causal", 2, (4, 2), (300, 300))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    inputs = shape.inputs()
+    try:
+        out = torch.ops.fa4.mha(*(x.to(device) for x in inputs), **shape.options).cpu()
+    except NotImplementedError as reason:
+        console.print(f"torch.ops.fa4.mha on {device}: not served: {reason}")
+        return True
+    expected, _ = accuracy.reference_float64(*inputs, **shape.options)
+    error = float((out.double() - expected).abs().max())
+    allowed = 2 * accuracy.naive_error(*inputs, **shape.options) + 1e-5
+    kernel = "the kernel" if device == "cuda" else "the PyTorch reference, which is the op's CPU kernel"
+    console.print(f"torch.ops.fa4.mha on {device} ({kernel}): error {error:.2e}, allowed {allowed:.2e}")
+    return error <= allowed
+
+
+def info(args: argparse.Namespace) -> int:
+    """Versions, device and the kernels that can be built."""
+    for package in ("fa4_cute", "torch", "nvidia-cutlass-dsl", "cuda-python"):
+        try:
+            version = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            version = "not installed"
+        print(f"{package:20} {version}")
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no CUDA device"
+    print(f"{'device':20} {device}")
+    for head_dim in (64, 128):
+        query = torch.empty((1, 1, 256, head_dim), dtype=torch.bfloat16, device="meta")
+        print(plan(check(query, query, query, is_causal=True), args.arch).config)
+    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the command."""
+    from . import api  # noqa: F401  registers the operators
+
+    parser = argparse.ArgumentParser(prog="fa4-cute", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    for name, function in (("verify", verify), ("info", info)):
+        command = commands.add_parser(name, help=(function.__doc__ or "").splitlines()[0])
+        command.add_argument("--arch", default="sm_100a", choices=("sm_100a", "sm_103a"), help="architecture compiled for")
+        command.set_defaults(function=function)
+    args = parser.parse_args(argv)
+    result: int = args.function(args)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
