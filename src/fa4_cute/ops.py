@@ -74,7 +74,9 @@ def tma_ready(tensor: torch.Tensor) -> torch.Tensor:
     unit = 16 // tensor.element_size()
     strides = [stride for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True) if size > 1]
     aligned = tensor.data_ptr() % 16 == 0 and all(stride % unit == 0 and stride > 0 for stride in strides)
-    return tensor if aligned and tensor.stride(-1) == 1 else tensor.contiguous()
+    if aligned and tensor.stride(-1) == 1:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)  # contiguous() would keep a misaligned dense tensor
 
 
 def _mha_fake(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:

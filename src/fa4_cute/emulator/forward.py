@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .. import binding, cache, call
+from ..ops import tma_ready
 from ..outputs import output_like
 from ..plan import plan
 from ..validate import check
@@ -58,7 +59,7 @@ def run(
     machine = Machine(arch=arch)
     tensors = {"q": query, "k": key if key.numel() else query, "v": value if value.numel() else query}
     operands = {}
-    for name, tensor in tensors.items():
+    for name, tensor in ((name, tma_ready(tensor)) for name, tensor in tensors.items()):
         operands[name] = call.operand(tensor, machine.map(tensor, name=name, writable=False), problem.dtype)
     operands["o"] = call.operand(out, machine.map(out, name="o", writable=True), problem.dtype)
     values = call.scalar_values(problem, machine.map(lse, name="lse", writable=True))
