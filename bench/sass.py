@@ -7,8 +7,8 @@
     python bench/sass.py --json out.json
 
 What counts as one iteration is stated in bench/sass_lib/straight.py.  These are static counts of the compiled kernel;
-they say nothing about time on hardware.  The peer's kernel is compiled here from the public flash-attn-4 wheel by the same
-compiler as ours; no binary of NVIDIA's is ever disassembled.
+they say nothing about time on hardware.  The peer's kernel is compiled here from the public flash-attn-4 wheel by the
+same compiler as ours; no binary of NVIDIA's is ever disassembled.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent / "src")]  # runs from any folder, installed or not
 
-from sass_lib.census import KernelCensus, census_of
-from sass_lib.listing import parse_listing
-from sass_lib.report import annotated, facts, print_table, side_by_side
-from sass_lib.tools import disassemble
+from sass_lib.census import KernelCensus, census_of  # noqa: E402
+from sass_lib.listing import parse_listing  # noqa: E402
+from sass_lib.report import annotated, facts, print_table, side_by_side  # noqa: E402
+from sass_lib.tools import disassemble  # noqa: E402
 
 Titled = tuple[str, KernelCensus]
 

@@ -59,8 +59,8 @@ class LoopCensus:
 class KernelCensus:
     """Everything counted of one kernel.
 
-    `local_loads`, `local_stores`: LDL and STL, that is spills to local memory.  `uniform_spills`: uniform registers that
-    ptxas parked in vector registers (MOV.SPILL, R2UR.FILL); they cost an instruction but no memory access.
+    `local_loads`, `local_stores`: LDL and STL, that is spills to local memory.  `uniform_spills`: uniform registers
+    that ptxas parked in vector registers (MOV.SPILL, R2UR.FILL); they cost an instruction but no memory access.
     `register_budgets`: the immediates of setmaxnreg in layout order.
     """
 

@@ -41,7 +41,7 @@ class Instruction:
 
 @dataclass
 class Function:
-    """One code section: instructions in layout order; `labels` maps a label to the index of the instruction it marks."""
+    """One code section: instructions in layout order; `labels` maps a label to the index of what it marks."""
 
     name: str
     instructions: list[Instruction] = field(default_factory=list)

@@ -2,14 +2,15 @@
 
 Counting rule, the same for every kernel:
 
-* A *spin wait* is an inner loop of at most `SPIN_LIMIT` instructions that polls an mbarrier (``SYNCS.PHASECHK``) and does
-  no other work.  ptxas places it out of line: the hot path holds one ``SYNCS...TRYWAIT`` and a branch, which count; the
-  side path (the way to the spin loop, the loop, the jump back) does not.  A spin loop that sits in the hot path itself
-  counts once, as one successful poll.
-* Blocks of the body that cannot lead back to the header (exits) do not belong to a natural loop and do not count.
-* Of what is left, the longest way from the header to a back edge counts: an optional part, such as correction's rescale
-  that a warp vote may skip, is counted as done.  So the figure is the most that one iteration issues without spinning.
-* A further inner loop on the way counts once and is reported as such (`inner`), because its trip count is not known here.
+* A *spin wait* is an inner loop of at most `SPIN_LIMIT` instructions that polls an mbarrier (``SYNCS.PHASECHK``) and
+  does no other work.  ptxas places it out of line: the hot path holds one ``SYNCS...TRYWAIT`` and a branch, which
+  count; the side path (the way to the spin loop, the loop, the jump back) does not.  A spin loop that sits in the hot
+  path itself counts once, as one successful poll.
+* Blocks that cannot lead back to the header (exits) do not belong to a natural loop and do not count.
+* Of what is left, the longest way from the header to a back edge counts: an optional part, such as correction's
+  rescale that a warp vote may skip, is counted as done.  So the figure is the most that one iteration issues without
+  spinning.
+* A further inner loop on the way counts once and is reported as such (`inner`): its trip count is not known here.
 """
 
 from __future__ import annotations

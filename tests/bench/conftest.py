@@ -1,6 +1,7 @@
-"""Makes bench/sass_lib importable: bench/ holds scripts and is not installed."""
+"""Makes the scripts of bench/ and the helpers beside the tests importable; neither is installed."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+_HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(_HERE), str(_HERE.parents[1] / "bench")]

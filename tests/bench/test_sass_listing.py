@@ -27,17 +27,13 @@ def test_instruction_without_operands() -> None:
 
 
 def test_modifiers_stay_in_the_opcode() -> None:
-    found = parse_instruction(
-        "        /*12340*/                   FADD2.RM R4, R4.F32x2.HI_LO, R6.F32x2.HI_LO ;"
-    )
+    found = parse_instruction("        /*12340*/                   FADD2.RM R4, R4.F32x2.HI_LO, R6.F32x2.HI_LO ;")
     assert found is not None
     assert (found.address, found.opcode, found.base) == (0x12340, "FADD2.RM", "FADD2")
 
 
 def test_indirect_branch_names_all_targets() -> None:
-    found = parse_instruction(
-        '        /*0950*/    BRX R4 -0x960   (*"BRANCH_TARGETS .L_x_314,.L_x_315,.L_x_6"*) ;'
-    )
+    found = parse_instruction('        /*0950*/    BRX R4 -0x960   (*"BRANCH_TARGETS .L_x_314,.L_x_315,.L_x_6"*) ;')
     assert found is not None
     assert found.targets == (".L_x_314", ".L_x_315", ".L_x_6")
 

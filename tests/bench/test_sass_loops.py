@@ -85,7 +85,16 @@ def test_spin_wait_out_of_line_is_left_out() -> None:
 
 
 def test_spin_wait_in_the_way_counts_once() -> None:
-    body = ".L_a:\nNOP\n.L_s:\nSYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R4\n@!P0 BRA `(.L_s)\nFADD R0, R0, R0\n@P1 BRA `(.L_a)\nEXIT"
+    body = """
+        .L_a:
+        NOP
+        .L_s:
+        SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R4
+        @!P0 BRA `(.L_s)
+        FADD R0, R0, R0
+        @P1 BRA `(.L_a)
+        EXIT
+    """
     assert iteration(body) == [
         "NOP",
         "SYNCS.PHASECHK.TRANS64.TRYWAIT",
@@ -102,7 +111,17 @@ def test_a_polling_loop_that_works_is_no_spin() -> None:
 
 
 def test_optional_part_counts_as_done() -> None:
-    body = ".L_a:\nNOP\n@P0 BRA `(.L_skip)\nFMUL R0, R0, R0\nFMUL R1, R1, R1\n.L_skip:\nFADD R0, R0, R0\n@P1 BRA `(.L_a)\nEXIT"
+    body = """
+        .L_a:
+        NOP
+        @P0 BRA `(.L_skip)
+        FMUL R0, R0, R0
+        FMUL R1, R1, R1
+        .L_skip:
+        FADD R0, R0, R0
+        @P1 BRA `(.L_a)
+        EXIT
+    """
     assert iteration(body) == ["NOP", "BRA", "FMUL", "FMUL", "FADD", "BRA"]
 
 

@@ -9,6 +9,7 @@ The wheel is an optional test dependency.  Nothing of it (source, PTX, cubin) is
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import warnings
@@ -26,8 +27,8 @@ class PeerConfig:
     """One variant of the peer kernel.
 
     head_dim, head_dim_v: columns of Q/K and of V/O.  dtype: "bf16" or "fp16".  q_stage: query tiles of 128 rows a CTA
-    holds.  two_cta: pairs of CTAs share one MMA (cta_group::2).  persistent: the static persistent scheduler, whose grid
-    is at most `sm_count` CTAs.  s_ping_pong: one query tile, two S buffers.  lse: whether the kernel also writes the LSE.
+    holds.  two_cta: pairs of CTAs share one MMA (cta_group::2).  persistent: the static persistent scheduler, whose
+    grid is at most `sm_count` CTAs.  s_ping_pong: one query tile, two S buffers.  lse: whether the kernel writes it.
     """
 
     head_dim: int = 128
@@ -66,9 +67,7 @@ class PeerConfig:
         if self.head_dim_v != self.head_dim:
             parts.append(f"dv{self.head_dim_v}")
         parts += [
-            flag
-            for flag in ("two_cta", "persistent", "split_kv", "pack_gqa", "s_ping_pong")
-            if getattr(self, flag)
+            flag for flag in ("two_cta", "persistent", "split_kv", "pack_gqa", "s_ping_pong") if getattr(self, flag)
         ]
         if self.q_stage != 2:
             parts.append(f"q{self.q_stage}")
@@ -103,8 +102,9 @@ def missing() -> str:
     return ""
 
 
+@functools.cache
 def compile_peer(config: PeerConfig) -> PeerKernel:
-    """Trace and compile one variant; no GPU, no driver.
+    """Trace and compile one variant (once a process); no GPU, no driver.
 
     Raises ModuleNotFoundError where the wheel is missing; errors of the DSL pass through.
     """

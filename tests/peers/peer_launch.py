@@ -102,9 +102,7 @@ def _tensor_map(config: PeerConfig, name: str, tensor: torch.Tensor, address: in
     )
 
 
-def scheduler_arguments(
-    config: PeerConfig, shape: Shape, splits: int = 1
-) -> tuple[list[bytes], tuple[int, int, int]]:
+def scheduler_arguments(config: PeerConfig, shape: Shape, splits: int = 1) -> tuple[list[bytes], tuple[int, int, int]]:
     """The tile scheduler's parameters (and the number of splits behind them), and the grid."""
     tiles = math.ceil(shape.seqlen_q / (config.q_stage * TILE))
     pair = 2 if config.two_cta else 1
@@ -145,9 +143,7 @@ def lse_blob(lse: torch.Tensor, address: int) -> bytes:
     """LSE (B, H, S) or (splits, B, H, S) as a plain tensor: pointer, extents, strides but the innermost one."""
     extents = struct.pack(f"<{lse.ndim}i", *reversed(lse.shape))
     extents += bytes(-len(extents) % 8)
-    return (
-        struct.pack("<q", address) + extents + struct.pack(f"<{lse.ndim - 1}q", *reversed(lse.stride()[:-1]))
-    )
+    return struct.pack("<q", address) + extents + struct.pack(f"<{lse.ndim - 1}q", *reversed(lse.stride()[:-1]))
 
 
 def arguments(

@@ -5,7 +5,6 @@ A wrong result here is a fault of the emulator or of the launch arguments, not o
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from exact import attention, tolerance
-from flash_attn4 import PeerConfig, PeerKernel, compile_peer
+from flash_attn4 import PeerConfig, compile_peer
 from peer_launch import run
 
 from fa4_cute.emulator import EmulationError, PtxError, Schedule
@@ -88,11 +87,6 @@ NO_CLUSTERS = pytest.mark.xfail(
 )
 
 
-@functools.cache
-def compiled(config: PeerConfig) -> PeerKernel:
-    return compile_peer(config)
-
-
 def inputs(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(20)
     q = torch.randn(case.batch, case.seqlen_q, case.heads, case.head_dim, generator=generator)
@@ -102,13 +96,11 @@ def inputs(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
 
-@pytest.mark.parametrize(
-    "case", [*CASES, *(pytest.param(case, marks=NO_CLUSTERS) for case in PAIR_CASES)], ids=str
-)
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=NO_CLUSTERS) for case in PAIR_CASES)], ids=str)
 def test_result(case: Case) -> None:
     q, k, v = inputs(case)
     scale = 1.0 / math.sqrt(case.head_dim)
-    out, lse, stats = run(compiled(case.config), q, k, v, scale)
+    out, lse, stats = run(compile_peer(case.config), q, k, v, scale)
     want, want_lse = attention(q, k, v, scale, case.causal)
     error = (out.double() - want).abs().max().item()
     assert error <= tolerance(q, k, v, scale, case.causal), f"largest error of O {error:.3e}"
@@ -125,8 +117,8 @@ def test_schedules_do_not_matter(causal: bool, mode: str) -> None:
     schedule = Schedule.random(int(seed)) if name == "random" else Schedule.lazy()
     case = Case(128, causal, "bf16", 300, 300, pairs=False)
     q, k, v = inputs(case)
-    out, lse, _ = run(compiled(case.config), q, k, v, 0.1, schedule=schedule)
-    eager, eager_lse, _ = run(compiled(case.config), q, k, v, 0.1, schedule=Schedule.eager())
+    out, lse, _ = run(compile_peer(case.config), q, k, v, 0.1, schedule=schedule)
+    eager, eager_lse, _ = run(compile_peer(case.config), q, k, v, 0.1, schedule=Schedule.eager())
     assert torch.equal(out, eager) and torch.equal(lse, eager_lse)
 
 
@@ -134,10 +126,8 @@ def test_schedules_do_not_matter(causal: bool, mode: str) -> None:
 def test_a_missing_signal_is_seen(instruction: str) -> None:
     """Without its first commit, or its first announcement of bytes, the kernel must hang or fault."""
     case = CASES[0]
-    kernel = compiled(case.config)
-    broken, count = re.subn(
-        rf"^.*\b{re.escape(instruction)}\b.*$", "", kernel.ptx, count=1, flags=re.MULTILINE
-    )
+    kernel = compile_peer(case.config)
+    broken, count = re.subn(rf"^.*\b{re.escape(instruction)}\b.*$", "", kernel.ptx, count=1, flags=re.MULTILINE)
     assert count == 1
     with pytest.raises(EmulationError):
         run(replace(kernel, ptx=broken), *inputs(case), scale=0.125)
@@ -150,7 +140,7 @@ def test_strides_do_not_matter(causal: bool) -> None:
     dense = inputs(case)
     apart = tuple(t.transpose(1, 2).contiguous().transpose(1, 2) for t in dense)
     assert apart[0].stride() != dense[0].stride()
-    kernel = compiled(case.config)
+    kernel = compile_peer(case.config)
     first, first_lse, _ = run(kernel, *dense, scale=0.125)
     second, second_lse, _ = run(kernel, *apart, scale=0.125)
     assert torch.equal(first, second) and torch.equal(first_lse, second_lse)
@@ -161,7 +151,7 @@ def test_split_keys() -> None:
     case = Case(128, True, "bf16", 300, 300)
     q, k, v = inputs(case)
     scale = 1.0 / math.sqrt(case.head_dim)
-    parts, part_lse, _ = run(compiled(replace(case.config, split_kv=True)), q, k, v, scale, splits=2)
+    parts, part_lse, _ = run(compile_peer(replace(case.config, split_kv=True)), q, k, v, scale, splits=2)
     lse = torch.logsumexp(part_lse.double(), 0)
     weights = torch.exp(part_lse.double() - lse).transpose(2, 3).unsqueeze(-1)
     want, want_lse = attention(q, k, v, scale, case.causal)
@@ -174,6 +164,6 @@ def test_a_wrong_scale_is_seen() -> None:
     case = CASES[0]
     q, k, v = inputs(case)
     scale = 1.0 / math.sqrt(case.head_dim)
-    out, _, _ = run(compiled(case.config), q, k, v, 1.5 * scale)
+    out, _, _ = run(compile_peer(case.config), q, k, v, 1.5 * scale)
     want, _ = attention(q, k, v, scale, case.causal)
     assert (out.double() - want).abs().max().item() > 10 * tolerance(q, k, v, scale, case.causal)

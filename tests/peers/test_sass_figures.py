@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from flash_attn4 import PeerConfig, compile_peer
+
 from sass_lib.census import KernelCensus, census_of
 from sass_lib.listing import parse_listing
 from sass_lib.tools import disassemble, find_nvdisasm
