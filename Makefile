@@ -38,7 +38,8 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
 
 $(VENV)/.built: $(VENV)/.installed setup.py $(SOURCES)
 	@echo "== building the emulator's core"
-	$(PIP) install --no-deps --no-build-isolation -v -e . 2>&1 | grep -E "compile|link|error|warning|Successfully" || true
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -c "import fa4_cute.emulator"
 	touch $@
 

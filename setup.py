@@ -43,7 +43,9 @@ class NinjaBuild(build_ext):
         cxx = [os.environ.get("CXX", "c++"), "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", *_march()]
         cxx += ["-DNDEBUG", *(f"-isystem{path}" for path in includes)]
         sources = [ROOT / source for source in ext.sources]
-        steps = {work / (str(s.relative_to(ROOT)).replace(os.sep, "_") + ".o"): (s, ["-Wall", "-Wextra"]) for s in sources}
+        steps = {
+            work / (str(s.relative_to(ROOT)).replace(os.sep, "_") + ".o"): (s, ["-Wall", "-Wextra"]) for s in sources
+        }
         steps[work / "nanobind.o"] = (nb / "src" / "nb_combined.cpp", [])
         link = [cxx[0], "-shared", "-pthread"]
         if platform.system() == "Darwin":
@@ -57,7 +59,9 @@ class NinjaBuild(build_ext):
         def esc(path: Path) -> str:
             return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
-        lines = [f"rule cxx\n command = {' '.join(cxx)} $extra -MMD -MF $out.d -c $in -o $out\n depfile = $out.d\n deps = gcc"]
+        lines = [
+            f"rule cxx\n command = {' '.join(cxx)} $extra -MMD -MF $out.d -c $in -o $out\n depfile = $out.d\n deps = gcc"
+        ]
         lines.append(f"rule link\n command = {' '.join(link)} -o $out $in")
         for output, (source, extra) in steps.items():
             lines.append(f"build {esc(output)}: cxx {esc(source)}\n extra = {' '.join(extra)}")

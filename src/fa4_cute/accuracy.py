@@ -9,14 +9,16 @@ from .reference import attention
 from .validate import check
 
 
-def reference_float64(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def reference_float64(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(O, LSE) in float64 from the already rounded inputs; options as fa4_cute.mha."""
     problem = check(query, key, value, **options)
     return attention(query, key, value, problem, compute_dtype=torch.float64)
 
 
 def naive(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any) -> torch.Tensor:
-    """softmax(scale * Q K^T) V with every intermediate rounded to the input's dtype, as a straightforward program has it."""
+    """softmax(scale * Q K^T) V with every intermediate rounded to the input's dtype, as a plain program has it."""
     problem = check(query, key, value, **options)
     group = problem.heads_q // problem.heads_kv
     keys, values = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)

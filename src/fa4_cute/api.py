@@ -29,7 +29,8 @@ def mha(
     """softmax(scale * Q K^T) V.
 
     query: (batch, heads_q, seqlen_q, head_dim); key, value: (batch, heads_kv, seqlen_k, head_dim), with heads_q a
-    multiple of heads_kv if enable_gqa. bfloat16 or float16, head_dim 64 or 128, any strides. scale None: head_dim**-0.5.
+    multiple of heads_kv if enable_gqa. bfloat16 or float16, head_dim 64 or 128, any strides. scale None:
+    1/sqrt(head_dim).
     is_causal: row i sees keys 0..i (causal_alignment "top_left", as in SDPA) or 0..i + seqlen_k - seqlen_q
     ("bottom_right", as in FlashAttention and with KV caches). A row that sees no key gives 0.
 

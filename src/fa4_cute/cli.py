@@ -54,10 +54,10 @@ class Shape:
 
 
 SHAPES = [
-    Shape(dtype, head_dim, mask, *rest)
+    Shape(dtype, head_dim, mask, batch, heads, lengths)
     for dtype in ("bf16", "fp16")
     for head_dim in (128, 64)
-    for mask, *rest in (
+    for mask, batch, heads, lengths in (
         ("none", 1, (2, 2), (256, 512)),
         ("causal", 1, (8, 1), (300, 300)),
         ("causal BR", 2, (4, 1), (257, 1000)),
@@ -94,8 +94,8 @@ def verify_shape(shape: Shape, arch: str) -> tuple[list[str], bool]:
     inputs = shape.inputs()
     try:
         result = forward.run(*inputs, **shape.options, arch=arch)
-    except EmulationError as error:
-        return [str(shape), shape.mask, "", "", "", "", str(error), ""], False
+    except EmulationError as fault:
+        return [str(shape), shape.mask, "", "", "", "", str(fault), ""], False
     expected, expected_lse = accuracy.reference_float64(*inputs, **shape.options)
     naive = accuracy.naive_error(*inputs, **shape.options)
     error = float((result.out.double() - expected).abs().max())
@@ -156,7 +156,9 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True)
     for name, function in (("verify", verify), ("info", info)):
         command = commands.add_parser(name, help=(function.__doc__ or "").splitlines()[0])
-        command.add_argument("--arch", default="sm_100a", choices=("sm_100a", "sm_103a"), help="architecture compiled for")
+        command.add_argument(
+            "--arch", default="sm_100a", choices=("sm_100a", "sm_103a"), help="architecture compiled for"
+        )
         command.set_defaults(function=function)
     args = parser.parse_args(argv)
     result: int = args.function(args)

@@ -57,9 +57,7 @@ def _fake_arguments(cfg: Any) -> tuple[Any, ...]:
     def tensor() -> Any:  # (seqlen, head dim, heads, batch), 16-byte aligned rows as TMA wants them
         shape = (cute.sym_int32(), cfg.head_dim, cute.sym_int32(), cute.sym_int32())
         strides = [cute.sym_int64(divisibility=8) for _ in range(3)]
-        return cute.runtime.make_fake_tensor(
-            DTYPES[cfg.dtype], shape, (strides[0], 1, *strides[1:]), assumed_align=16
-        )
+        return cute.runtime.make_fake_tensor(DTYPES[cfg.dtype], shape, (strides[0], 1, *strides[1:]), assumed_align=16)
 
     scalars = [Int32(1) for _ in _SCALARS]
     grid = (Int32(1), Int32(1), Int32(1))

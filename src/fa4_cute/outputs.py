@@ -9,7 +9,8 @@ def output_like(query: torch.Tensor, head_dim_v: int) -> torch.Tensor:
     A query that is a transposed (batch, seqlen, heads, head_dim) tensor gives a transposed output. The head dimension
     is always the innermost one.
     """
-    order = sorted(range(query.dim() - 1), key=lambda d: (-query.stride(d), d)) + [query.dim() - 1]
+    strides = query.stride()
+    order = [*sorted(range(query.dim() - 1), key=lambda d: (-strides[d], d)), query.dim() - 1]
     shape = [*query.shape[:-1], head_dim_v]
     dense = query.new_empty([shape[d] for d in order])
     return dense.permute([order.index(d) for d in range(query.dim())])

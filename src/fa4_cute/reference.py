@@ -69,7 +69,9 @@ def _with_non_finite(result: torch.Tensor, seen: torch.Tensor, values: torch.Ten
     return torch.where(sees_any(torch.isnan(values)) | (up & down), math.nan, result)
 
 
-def forward(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+def forward(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, problem: Problem
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The op on the CPU: (O in the query's dtype and dimension order, LSE in float32)."""
     out, lse = attention(query, key, value, problem)
     result, result_lse = output_like(query, problem.head_dim_v), lse_like(query)

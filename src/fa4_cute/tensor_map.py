@@ -121,11 +121,9 @@ class TensorMapArgs:
         if inner % 16:
             raise _wrong("box[0]", self.box[0], f"a multiple of {16 // self.element_bytes} (16 bytes)")
         if span and inner > span:
-            raise _wrong(
-                "box[0]", self.box[0], f"at most {span // self.element_bytes} with swizzle {self.swizzle}"
-            )
+            raise _wrong("box[0]", self.box[0], f"at most {span // self.element_bytes} with swizzle {self.swizzle}")
 
-    def core_arguments(self) -> tuple:
+    def core_arguments(self) -> tuple[object, ...]:
         """The arguments of `_core.encode_tensor_map`, in its order."""
         self.check()
         code, size = DTYPES[self.dtype]

@@ -8,7 +8,13 @@ from fa4_cute import cache, compile
 from fa4_cute.artifact import LaunchRecord
 from fa4_cute.config import FA4Config
 
-CONFIGS = [(arch, dtype, d, mask) for arch in ("sm_100a", "sm_103a") for dtype in ("bf16", "fp16") for d in (64, 128) for mask in ("none", "causal")]
+CONFIGS = [
+    (arch, dtype, d, mask)
+    for arch in ("sm_100a", "sm_103a")
+    for dtype in ("bf16", "fp16")
+    for d in (64, 128)
+    for mask in ("none", "causal")
+]
 
 
 def config(arch: str, dtype: str, head_dim: int, mask: str) -> FA4Config:

@@ -4,11 +4,23 @@ import itertools
 
 import pytest
 import torch
-
 from attention import Case, assert_close, run
+
 from fa4_cute.emulator import Schedule
 
-LENGTHS = [(1, 1), (1, 300), (127, 129), (128, 128), (256, 512), (300, 300), (257, 1000), (1000, 257), (2048, 2048), (0, 5), (5, 0)]
+LENGTHS = [
+    (1, 1),
+    (1, 300),
+    (127, 129),
+    (128, 128),
+    (256, 512),
+    (300, 300),
+    (257, 1000),
+    (1000, 257),
+    (2048, 2048),
+    (0, 5),
+    (5, 0),
+]
 HEADS = [(2, 2), (4, 1), (8, 1)]
 MASKS = ["none", "top_left", "bottom_right"]
 GRID = [

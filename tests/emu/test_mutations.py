@@ -4,8 +4,8 @@ import re
 
 import pytest
 import torch
-
 from attention import Case, run
+
 from fa4_cute import cache
 from fa4_cute.emulator import EmulationError, Schedule
 from fa4_cute.plan import plan

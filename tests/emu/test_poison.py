@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from attention import Case, run
+
 from fa4_cute import binding, cache, call
 from fa4_cute.emulator import EmulationError, Machine, Module, encode_tensor_map
 from fa4_cute.plan import plan
@@ -43,7 +43,12 @@ def launch(case: Case, out: torch.Tensor, lse: torch.Tensor, seqlen_lie: int = 0
     params = binding.pack(artifact.record, operands, values, encode_tensor_map)
     record = artifact.record
     machine.launch(
-        Module(artifact.ptx), record.kernel, grid=planned.grid, block=record.block, smem_bytes=record.smem_bytes, params=params
+        Module(artifact.ptx),
+        record.kernel,
+        grid=planned.grid,
+        block=record.block,
+        smem_bytes=record.smem_bytes,
+        params=params,
     )
 
 

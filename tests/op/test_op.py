@@ -160,7 +160,9 @@ def test_explain_shows_the_plan():
 )
 def test_any_strides(view):
     query, key, value = (view(x) for x in inputs(head_dim=128))
-    expected = fa4_cute.mha(query.contiguous(), key.contiguous(), value.contiguous()) if query.shape[-1] in (64, 128) else None
+    expected = (
+        fa4_cute.mha(query.contiguous(), key.contiguous(), value.contiguous()) if query.shape[-1] in (64, 128) else None
+    )
     torch.testing.assert_close(fa4_cute.mha(query, key, value), expected, rtol=0, atol=0)
 
 
@@ -172,7 +174,11 @@ def test_tma_ready_copies_only_what_tma_cannot_read():
     assert tma_ready(dense.transpose(1, 2)).stride(-1) == 1
     fused = torch.zeros(2, 33, 3, 4, 64, dtype=torch.bfloat16)[:, :, 1].transpose(1, 2)
     assert tma_ready(fused) is fused
-    for bad in (dense[..., ::2], torch.zeros(dense.numel() + 1, dtype=dense.dtype)[1:].view(dense.shape), dense[:, :1].expand(-1, 4, -1, -1)):
+    for bad in (
+        dense[..., ::2],
+        torch.zeros(dense.numel() + 1, dtype=dense.dtype)[1:].view(dense.shape),
+        dense[:, :1].expand(-1, 4, -1, -1),
+    ):
         ready = tma_ready(bad)
         assert ready.data_ptr() % 16 == 0 and all(s * 2 % 16 == 0 and s > 0 for s in ready.stride()[:-1])
         assert torch.equal(ready, bad)

@@ -70,5 +70,9 @@ def test_visible_values_that_are_not_finite():
     value[0, 0, 1, 2], value[0, 0, 2, 3], value[0, 0, 3, 3] = math.inf, math.inf, -math.inf
     value[0, 0, 0, 5] = math.nan
     out, _ = evaluate(query, key, value, problem)
-    assert (out[0, 0, :, 2] == math.inf).all() and torch.isnan(out[0, 0, :, 3]).all() and torch.isnan(out[0, 0, :, 5]).all()
+    assert (
+        (out[0, 0, :, 2] == math.inf).all()
+        and torch.isnan(out[0, 0, :, 3]).all()
+        and torch.isnan(out[0, 0, :, 5]).all()
+    )
     assert torch.isfinite(out[0, 0, :, [0, 1, 4, 6, 7]]).all()

@@ -76,4 +76,3 @@ def run(
         schedule=schedule or Schedule.eager(),
     )
     return EmulatedResult(out, lse, stats, compile_s, time.perf_counter() - start)
-

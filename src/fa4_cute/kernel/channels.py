@@ -112,9 +112,7 @@ class Channels:
 
     def post_stats(self, half, warp) -> None:
         """Softmax warp: this warp's 32 factors (or sums) are in shared memory. Does not block."""
-        cute.arch.barrier_arrive(
-            barrier_id=roles.NamedBarrier.STATS + half * 4 + warp, number_of_threads=STATS_PAIR
-        )
+        cute.arch.barrier_arrive(barrier_id=roles.NamedBarrier.STATS + half * 4 + warp, number_of_threads=STATS_PAIR)
 
     def wait_stats(self, half, warp) -> None:
         """Correction warp: waits for post_stats of the softmax warp with the same lanes."""

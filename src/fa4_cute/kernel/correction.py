@@ -75,7 +75,7 @@ def correction(ctx, work):
 
 
 def normalised_row(cfg, tile, row, o_col, total) -> None:
-    """O / total of one row, rounded, to its row of `tile`. o_col None or total 0: the row sees no key and gets zeros."""
+    """O / total of one row, rounded, to its row of `tile`; zeros if o_col is None or total 0: the row sees no key."""
     dtype = smem.DTYPES[cfg.dtype]
     empty = total == Float32(0.0)
     inverse = cute.arch.rcp_approx(total)
@@ -96,8 +96,6 @@ def write_output(ctx, work, half: cutlass.Constexpr, row, o_col, total):
     cute.arch.fence_view_async_shared()  # generic-proxy writes, then the TMA store reads them
     cute.arch.barrier(barrier_id=roles.NamedBarrier.EPILOGUE, number_of_threads=roles.WARPGROUP_THREADS)
     if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == roles.CORRECTION_WARPS[0]:
-        o_shared, o_global = tma_tiles(
-            ctx.o, ctx.smem_q, roles.HALF_ROWS, ctx.cfg.head_dim, work.head, work.batch
-        )
+        o_shared, o_global = tma_tiles(ctx.o, ctx.smem_q, roles.HALF_ROWS, ctx.cfg.head_dim, work.head, work.batch)
         cute.copy(ctx.o.atom, o_shared[None, half], o_global[None, work.q_tile * roles.Q_HALVES + half])
         cute.arch.cp_async_bulk_commit_group()

@@ -1,8 +1,8 @@
-"""The forward kernel: TMA descriptors and shapes on the host side, set-up and the dispatch of warp roles on the device."""
+"""The forward kernel: TMA descriptors on the host side, set-up and dispatch of the warp roles on the device."""
 
 from cutlass import Float32, Int32, Int64, cute
-from cutlass.memory import SmemAllocator
 from cutlass.cute.nvgpu import cpasync
+from cutlass.memory import SmemAllocator
 
 from . import ptx, roles, smem
 from .channels import Channels

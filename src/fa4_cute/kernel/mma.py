@@ -38,7 +38,9 @@ class Issuer:
         q = umma.SmemOperand(q_start, roles.HALF_ROWS, mn_major=False)
         k = self._ring_operand(slot, mn_major=False)
         with cute.arch.elect_one():
-            umma.mma_smem(self.tmem + (cfg.s0_col, cfg.s1_col)[half], q, k, self.qk_idesc, range(cfg.head_dim // umma.MMA_K))
+            umma.mma_smem(
+                self.tmem + (cfg.s0_col, cfg.s1_col)[half], q, k, self.qk_idesc, range(cfg.head_dim // umma.MMA_K)
+            )
             self.channels.s_full.commit(half)
 
     def pv(self, half: int, slot, parity, accumulate) -> None:

@@ -64,9 +64,7 @@ def mma_smem(d_col, a: SmemOperand, b: SmemOperand, idesc, k_blocks: range) -> N
     """D = A * B over the K blocks, both operands in shared memory; overwrites D. One thread."""
     a_low, b_low = a.low_word(), b.low_word()
     for k in k_blocks:
-        ptx.mma_f16(
-            d_col, a.descriptor(a_low, k), b.descriptor(b_low, k), idesc, k != k_blocks[0], a_in_tmem=False
-        )
+        ptx.mma_f16(d_col, a.descriptor(a_low, k), b.descriptor(b_low, k), idesc, k != k_blocks[0], a_in_tmem=False)
 
 
 def mma_tmem(d_col, a_col, b: SmemOperand, idesc, k_blocks: range, accumulate) -> None:
