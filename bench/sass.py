@@ -137,7 +137,7 @@ def gather(options: argparse.Namespace) -> list[Titled]:
         try:
             kernels += census_file(title, source(options))
         except (ImportError, NotImplementedError, AssertionError) as error:  # the peer refuses by assert
-            print(f"{title}: left out: {error or 'it refuses this configuration'}", file=sys.stderr)
+            print(f"{title}: left out: {str(error) or 'it refuses this configuration'}", file=sys.stderr)
     return kernels
 
 
