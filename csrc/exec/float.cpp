@@ -1,6 +1,7 @@
 // f32 and f32x2 arithmetic, special functions, conversions.
 #include <cfenv>
 #include <cmath>
+#include <limits>
 
 #include "binder.h"
 #include "lanes.h"
@@ -25,17 +26,29 @@ inline float f(float x) {
 // Sum rounded towards minus infinity: exact in double where the exponents are near, else decided by the residual.
 inline float add_down(float a, float b) {
     float sum = a + b;
+    // In this mode nothing finite rounds up to infinity, and an exact zero is -0 unless both terms are +0.
+    if (std::isinf(sum) && sum > 0 && std::isfinite(a) && std::isfinite(b)) return std::numeric_limits<float>::max();
     if (!std::isfinite(sum)) return sum;
+    if (sum == 0) return std::signbit(a) || std::signbit(b) ? -0.0f : 0.0f;
     float bb = sum - a;  // Knuth's two-sum: sum + error == a + b exactly
     float error = (a - (sum - bb)) + (b - bb);
     return error < 0 ? std::nextafterf(sum, -INFINITY) : sum;
 }
 
-inline float maximum(float a, float b) { return a != a ? b : b != b ? a : std::fmax(a, b); }
-inline float minimum(float a, float b) { return a != a ? b : b != b ? a : std::fmin(a, b); }
 inline float canonical_nan() { return std::bit_cast<float>(0x7FFFFFFFu); }
-inline float maximum_nan(float a, float b) { return a != a || b != b ? canonical_nan() : std::fmax(a, b); }
-inline float minimum_nan(float a, float b) { return a != a || b != b ? canonical_nan() : std::fmin(a, b); }
+// -0 is below +0; a NaN loses against a number.
+inline float maximum(float a, float b) {
+    if (a != a) return b != b ? canonical_nan() : b;
+    if (b != b) return a;
+    return a > b || (a == b && std::signbit(b)) ? a : b;
+}
+inline float minimum(float a, float b) {
+    if (a != a) return b != b ? canonical_nan() : b;
+    if (b != b) return a;
+    return a < b || (a == b && std::signbit(a)) ? a : b;
+}
+inline float maximum_nan(float a, float b) { return a != a || b != b ? canonical_nan() : maximum(a, b); }
+inline float minimum_nan(float a, float b) { return a != a || b != b ? canonical_nan() : minimum(a, b); }
 
 template <bool ftz>
 Handler arithmetic(const std::string& base) {
@@ -166,6 +179,7 @@ bool bind_float(Binder& b) {
     if (b.rest.empty()) return false;
     std::string type = b.rest.back();
     if (type != "f32" && type != "f32x2") return false;
+    if (base == "ld" || base == "st") return false;  // a type of memory accesses too
     if ((base == "min" || base == "max") && type == "f32") return bind_extremum(b);
     bool ftz = false;
     if (Handler h = special<false>(base)) {
