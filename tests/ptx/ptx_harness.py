@@ -11,9 +11,7 @@ import numpy as np
 from fa4_cute.emulator import Machine, Module, RunStats, Schedule
 
 HEADER = ".version 9.0\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
-REGISTERS = (
-    ".reg .pred %p<16>;\n.reg .b16 %h<16>;\n.reg .b32 %r<256>;\n.reg .f32 %f<32>;\n.reg .b64 %q<64>;\n"
-)
+REGISTERS = ".reg .pred %p<16>;\n.reg .b16 %h<16>;\n.reg .b32 %r<256>;\n.reg .f32 %f<32>;\n.reg .b64 %q<64>;\n"
 PTX_TYPES = {
     "float32": "f32",
     "uint32": "u32",

@@ -18,9 +18,7 @@ def init(count, offset=0):
 
 
 def wait(parity, label, offset=0):
-    return (
-        f"{label}:\nmbarrier.try_wait.parity.shared::cta.b64 %p15, [%r2+{offset}], {parity};\n@!%p15 bra {label};\n"
-    )
+    return f"{label}:\nmbarrier.try_wait.parity.shared::cta.b64 %p15, [%r2+{offset}], {parity};\n@!%p15 bra {label};\n"
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -66,7 +64,9 @@ def test_barrier_thread_counts_must_agree():
         run(body, {}, Launch(block=128))
 
 
-@pytest.mark.parametrize("operands, reason", [("16, 32", "there are 16"), ("1, 40", "multiple of 32"), ("1, 96", "CTA")])
+@pytest.mark.parametrize(
+    "operands, reason", [("16, 32", "there are 16"), ("1, 40", "multiple of 32"), ("1, 96", "CTA")]
+)
 def test_barrier_operands(operands, reason):
     with pytest.raises(EmulationError, match=reason):
         run(f"bar.sync {operands};", {}, Launch(block=64))

@@ -51,7 +51,7 @@ def test_vote(threshold):
     body = f"setp.lt.u32 %p0, %a, {threshold};\nvote.sync.any.pred %d, %p0, -1;\nvote.sync.all.pred %e, %p0, -1;\n"
     body += "vote.sync.uni.pred %f, %p0, -1;\nvote.sync.ballot.b32 %g, %p0, -1;\nvote.sync.any.pred %h, !%p0, -1;"
     got = lanes(body, {"a": LANE}, dict.fromkeys("defh", "pred") | {"g": "u32"})
-    values = LANE < threshold
+    values = threshold > LANE
     want = {"d": values.any(), "e": values.all(), "f": values.all() or not values.any(), "h": not values.all()}
     for name, value in want.items():
         np.testing.assert_array_equal(got[name], np.full(32, value))
@@ -176,7 +176,9 @@ def test_register_reallocation_in_the_wrong_direction():
 
 
 def test_elect_by_one_lane_with_a_full_mask():
-    body = "mov.u32 %r0, %tid.x;\nsetp.ne.u32 %p0, %r0, 4;\n@%p0 bra END;\nelect.sync _|%p1, -1;\nEND:\nbar.warp.sync -1;"
+    body = (
+        "mov.u32 %r0, %tid.x;\nsetp.ne.u32 %p0, %r0, 4;\n@%p0 bra END;\nelect.sync _|%p1, -1;\nEND:\nbar.warp.sync -1;"
+    )
     with pytest.raises(EmulationError, match=r"elect\.sync with member mask 0xffffffff executed by lanes 0x00000010"):
         run(body)
 
