@@ -16,7 +16,8 @@ void bind_tensor(nb::module_& m);
 }
 
 NB_MODULE(_core, m) {
-    nb::exception<Fault>(m, "Fault", PyExc_RuntimeError);
+    static nb::object fault = nb::exception<Fault>(m, "Fault", PyExc_RuntimeError);
+    nb::exception<Deadlock>(m, "Deadlock", fault.ptr());
     nb::exception<PtxError>(m, "PtxError", PyExc_ValueError);
     bind_tensor(m);
 
@@ -55,14 +56,15 @@ NB_MODULE(_core, m) {
     m.def(
         "launch",
         [](const Program& program, GlobalMemory& memory, std::array<uint32_t, 3> grid, std::array<uint32_t, 3> block,
+           std::array<uint32_t, 3> cluster,
            uint32_t smem_bytes, nb::bytes params, int mode, uint64_t seed, int workers) {
-            Launch launch{{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, smem_bytes, {}, {}};
+            Launch launch{{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, {cluster[0], cluster[1], cluster[2]}, smem_bytes, {}, {}};
             auto data = static_cast<const uint8_t*>(params.data());
             launch.params.assign(data, data + params.size());
             launch.schedule = {Schedule::Mode(mode), seed};
             nb::gil_scoped_release release;
             return run_grid(program, launch, memory, workers);
         },
-        nb::arg("program"), nb::arg("memory"), nb::arg("grid"), nb::arg("block"), nb::arg("smem_bytes"), nb::arg("params"),
+        nb::arg("program"), nb::arg("memory"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"), nb::arg("smem_bytes"), nb::arg("params"),
         nb::arg("mode"), nb::arg("seed"), nb::arg("workers"));
 }

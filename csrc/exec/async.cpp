@@ -20,22 +20,50 @@ Coordinates coordinates(Warp& warp, const Inst& inst, int lane) {
     return c;
 }
 
-// s[0]: shared address, s[1]: tensor map (64-bit), s[2]: mbarrier; imm, target: their constant offsets
+struct Destination {
+    Cta* cta;
+    u32 offset, barrier;
+};
+
+// Where a load lands: one CTA, or every CTA of a multicast mask at the same offset. With .cta_group::2 the barrier may
+// be the one of the pair's other CTA; of a multicast, each destination signals within its own pair.
+std::vector<Destination> destinations(Warp& warp, const Inst& inst, int lane, u32 to, u32 barrier) {
+    Cta& cta = warp.cta;
+    if (inst.list.empty()) {
+        Cta& target = cta.owner(to);
+        if (!inst.arg[2] && to >> 24 != barrier >> 24) throw Fault("the mbarrier is in another CTA than the destination: that needs .cta_group::2");
+        if (inst.arg[2] && to >> 25 != barrier >> 25) throw Fault("the mbarrier is outside the destination's CTA pair");
+        return {{&target, target.local(to), barrier}};
+    }
+    std::vector<Destination> out;
+    u32 mask = warp.r32(inst.list[0])[lane] & 0xFFFF;
+    for (; mask; mask &= mask - 1) {
+        u32 rank = u32(__builtin_ctz(mask)), signalled = inst.arg[2] ? (rank & ~1u) | (barrier >> 24 & 1) : rank;
+        Cta& target = cta.owner(rank << 24);
+        out.push_back({&target, target.local((to & 0xFFFFFF) | rank << 24), (barrier & 0xFFFFFF) | signalled << 24});
+    }
+    return out;
+}
+
+// s[0]: shared address, s[1]: tensor map (64-bit), s[2]: mbarrier; imm, arg[1]: their constant offsets;
+// arg[2]: .cta_group::2; list: multicast mask
 Status tensor_load(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
     for_lanes(mask, [&](int lane) {
         TensorMap map = tensor_map_at(warp, warp.r64(inst.s[1])[lane]);
         if (map.rank != inst.coords.size()) throw Fault(format("tensor map has rank %u, the instruction %zu", map.rank, inst.coords.size()));
-        u32 to = cta.local(warp.r32(inst.s[0])[lane] + u32(inst.imm));
+        u32 to = warp.r32(inst.s[0])[lane] + u32(inst.imm);
         u32 barrier = warp.r32(inst.s[2])[lane] + u32(inst.arg[1]);
-        cta.mbarrier(barrier);
         Coordinates c = coordinates(warp, inst, lane);
         cta.stats.tma_loads++;
-        cta.submit_copy({[&cta, map, c, to, barrier] {
-                             tma_load(map, c.at, cta.global, cta.shared, to);
-                             cta.complete_tx(barrier, box_bytes(map));
-                         },
-                         format("TMA load of PTX line %d", inst.raw->line)});
+        for (const Destination& at : destinations(warp, inst, lane, to, barrier)) {
+            cta.mbarrier(at.barrier);
+            cta.submit_copy({[&cta, map, c, at] {
+                                 tma_load(map, c.at, cta.global, at.cta->shared, at.offset);
+                                 cta.complete_tx(at.barrier, box_bytes(map));
+                             },
+                             format("TMA load of PTX line %d", inst.raw->line)});
+        }
     });
     return Status::next;
 }
@@ -82,11 +110,73 @@ Status wait_group(Warp& warp, const Inst& inst, u32 mask) {
     return Status::next;
 }
 
+// cp.async.bulk without a tensor map. s: destination, source, size, mbarrier; arg[0]: 0 global to shared, 1 shared to
+// global, 2 shared to shared of the cluster; imm: destination's offset
+Status bulk_copy(Warp& warp, const Inst& inst, u32 mask) {
+    Cta& cta = warp.cta;
+    for_lanes(mask, [&](int lane) {
+        u32 bytes = warp.r32(inst.s[2])[lane];
+        uint64_t to = inst.arg[0] == 1 ? warp.r64(inst.s[0])[lane] : warp.r32(inst.s[0])[lane];
+        uint64_t from = inst.arg[0] == 0 ? warp.r64(inst.s[1])[lane] : warp.r32(inst.s[1])[lane];
+        if (bytes % 16 || to % 16 || from % 16)
+            throw Fault(format("bulk copy of %u bytes: size and both addresses must be multiples of 16", bytes));
+        if (inst.arg[0] == 1) {
+            cta.stats.tma_stores++;
+            auto& group = warp.open_group[size_t(lane)];
+            if (!group) group = std::make_shared<int>(0);
+            ++*group;
+            cta.submit_copy({[&cta, to, from, bytes, group] {
+                                 std::memcpy(cta.global.write(to, bytes), cta.shared_at(u32(from), bytes), bytes);
+                                 --*group;
+                             },
+                             format("bulk store of PTX line %d", inst.raw->line)});
+            return;
+        }
+        u32 barrier = warp.r32(inst.s[3])[lane];
+        cta.mbarrier(barrier);
+        cta.stats.tma_loads++;
+        bool global = inst.arg[0] == 0;
+        cta.submit_copy({[&cta, to, from, bytes, barrier, global] {
+                             const uint8_t* data = global ? cta.global.read(from, bytes) : cta.shared_at(u32(from), bytes);
+                             std::memmove(cta.shared_at(u32(to), bytes), data, bytes);
+                             cta.complete_tx(barrier, bytes);
+                         },
+                         format("bulk load of PTX line %d", inst.raw->line)});
+    });
+    return Status::next;
+}
+
+bool bind_bulk_copy(Binder& b) {
+    auto plain = [&](size_t i, RegClass cls) {
+        if (i >= b.raw.operands.size()) b.fail("too few operands");
+        const Operand& operand = b.raw.operands[i];
+        if (operand.kind != Operand::address || operand.value || operand.items.size() != 1) b.fail("expected [register]");
+        return b.slot_of(operand.items[0], cls);
+    };
+    bool to_global = !b.rest.empty() && b.rest[0] == "global";
+    bool hint = b.take("L2::cache_hint");
+    bool from_global = b.take("global") && !to_global;
+    b.take("shared::cluster"), b.take("shared::cta");
+    b.take_one({to_global ? "bulk_group" : "mbarrier::complete_tx::bytes"});
+    b.operands((to_global ? 3u : 4u) + (hint ? 1 : 0));
+    b.inst.arg[0] = to_global ? 1 : from_global ? 0 : 2;
+    b.inst.s[0] = plain(0, to_global ? RegClass::b64 : RegClass::b32);
+    b.inst.s[1] = plain(1, from_global ? RegClass::b64 : RegClass::b32);
+    b.inst.s[2] = b.source(2, RegClass::b32);
+    if (!to_global) b.inst.s[3] = plain(3, RegClass::b32);
+    b.inst.run = bulk_copy;
+    return true;
+}
+
 bool bind_tensor_copy(Binder& b) {
     int rank = b.take_one({"1d", "2d", "3d", "4d", "5d"})[0] - '0';
     bool stores = b.rest.size() > 0 && b.rest[0] == "global";
-    b.take("global"), b.take("tile"), b.take("L2::cache_hint");
+    bool multicast = !stores && b.take("multicast::cluster");
+    bool hint = b.take("L2::cache_hint");
+    b.take("global"), b.take("tile");
     b.take_one({"shared::cta", "shared::cluster"});
+    b.inst.arg[2] = !stores && b.take("cta_group::2");
+    b.take("cta_group::1");
     if (stores) b.take_one({"bulk_group"});
     else b.take_one({"mbarrier::complete_tx::bytes"});
     const auto& operands = b.raw.operands;
@@ -101,7 +191,9 @@ bool bind_tensor_copy(Binder& b) {
     if (!stores) {
         b.inst.s[2] = b.slot_of(operands[2].items.at(0), RegClass::b32);
         b.inst.arg[1] = int(operands[2].value);
+        if (multicast) b.inst.list.push_back(b.source(3, RegClass::b32));
     }
+    b.operands((stores ? 2u : 3u) + (multicast ? 1 : 0) + (hint ? 1 : 0));
     b.inst.run = stores ? tensor_store : tensor_load;
     return true;
 }
@@ -123,16 +215,21 @@ bool bind_async(Binder& b) {
             b.inst.run = wait_group;
             return true;
         }
-        b.fail("unsupported bulk copy");
+        return bind_bulk_copy(b);
     }
-    if (base == "prefetch") {
-        b.take_one({"tensormap"});
+    if (base == "membar") b.take_one({"cta", "gl", "sys"}), b.inst.run = nothing;
+    if (base == "griddepcontrol") b.take_one({"wait", "launch_dependents"}), b.inst.run = nothing;
+    if (base == "membar" || base == "griddepcontrol") return true;
+    if (base == "prefetch" || base == "prefetchu") {
+        b.take_one({"param", "global"}, "");
+        b.take_one({"tensormap", "L1", "L2"});
         b.inst.run = nothing;
         return true;
     }
     if (base == "fence") {  // accepted: ordering between proxies is not modelled yet
-        b.take("proxy"), b.take("async"), b.take("mbarrier_init"), b.take("acq_rel"), b.take("sc"), b.take("release");
-        b.take("shared::cta"), b.take("global"), b.take("cluster"), b.take("cta"), b.take("gpu"), b.take("alias");
+        for (const char* word : {"proxy", "async", "alias", "tensormap::generic", "mbarrier_init", "acq_rel", "sc", "release", "acquire",
+                                 "shared::cta", "shared::cluster", "global", "cluster", "cta", "gpu", "sys"})
+            b.take(word);
         b.inst.run = nothing;
         return true;
     }

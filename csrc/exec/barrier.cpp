@@ -1,4 +1,6 @@
 // Named barriers and mbarriers.
+#include <algorithm>
+
 #include "binder.h"
 
 namespace fa4emu {
@@ -54,7 +56,7 @@ bool bind_named(Binder& b) {
 u32 address(Warp& warp, const Inst& inst, int lane) {
     u32 at = warp.r32(inst.s[0])[lane] + u32(inst.imm);
     if (at % 8) throw Fault(format("mbarrier address 0x%x is not 8-byte aligned", at));
-    warp.cta.shared.at(warp.cta.local(at), 8);
+    warp.cta.shared_at(at, 8);
     return at;
 }
 
@@ -62,84 +64,167 @@ Status mbarrier_init(Warp& warp, const Inst& inst, u32 mask) {
     for_lanes(mask, [&](int lane) {
         u32 at = address(warp, inst, lane), count = warp.r32(inst.s[1])[lane];
         if (count == 0 || count >= 1u << 20) throw Fault(format("mbarrier count %u is outside 1..2^20-1", count));
-        Mbarrier& barrier = warp.cta.mbarriers[at];
+        Mbarrier& barrier = warp.cta.mbarriers[warp.cta.local(at)];
         if (barrier.valid) throw Fault(format("mbarrier at shared 0x%x is initialised twice", warp.cta.local(at)));
         barrier = {count, count, 0, 0, true};
     });
     return Status::next;
 }
 
-// arg[0]: expect_tx; s[1]: bytes, or the count of a plain arrive, or -1
+Status mbarrier_invalidate(Warp& warp, const Inst& inst, u32 mask) {
+    for_lanes(mask, [&](int lane) { warp.cta.mbarrier(address(warp, inst, lane)).valid = false; });
+    return Status::next;
+}
+
+// arg[0]: expect_tx; arg[1]: drop; s[1]: bytes, or the count of a plain arrive, or -1. The state token is the phase.
 Status mbarrier_arrive(Warp& warp, const Inst& inst, u32 mask) {
     for_lanes(mask, [&](int lane) {
         u32 at = address(warp, inst, lane);
         u32 value = inst.s[1] >= 0 ? warp.r32(inst.s[1])[lane] : 1;
         if (inst.arg[0]) {
-            warp.cta.mbarrier(at).tx += value;
+            warp.cta.expect_tx(at, value);
             value = 1;
         }
+        Mbarrier& barrier = warp.cta.mbarrier(at);
+        if (inst.d[0] >= 0) warp.r64(inst.d[0])[lane] = barrier.phase;
+        if (inst.arg[1]) barrier.expected -= std::min(value, barrier.expected);
         warp.cta.arrive(at, value);
     });
     return Status::next;
 }
 
-Status mbarrier_expect(Warp& warp, const Inst& inst, u32 mask) {
-    for_lanes(mask, [&](int lane) { warp.cta.mbarrier(address(warp, inst, lane)).tx += warp.r32(inst.s[1])[lane]; });
+// arg[0]: completion rather than expectation
+Status mbarrier_tx(Warp& warp, const Inst& inst, u32 mask) {
+    for_lanes(mask, [&](int lane) {
+        u32 at = address(warp, inst, lane), bytes = warp.r32(inst.s[1])[lane];
+        if (inst.arg[0]) warp.cta.complete_tx(at, bytes);
+        else warp.cta.expect_tx(at, bytes);
+    });
     return Status::next;
 }
 
-// A wait blocks the warp instead of returning false: every caller loops, and a spin would only burn time.
+// A try_wait blocks the warp instead of returning false: every caller loops, and a spin would only burn time.
+// arg[0]: the wait names a state token instead of a parity; arg[1]: test_wait, which does not block.
 Status mbarrier_wait(Warp& warp, const Inst& inst, u32 mask) {
     bool done = true;
+    u32 passed = 0;
     for_lanes(mask, [&](int lane) {
-        u32 at = address(warp, inst, lane), parity = warp.r32(inst.s[1])[lane];
+        u32 at = address(warp, inst, lane), parity = inst.arg[0] ? u32(warp.r64(inst.s[1])[lane]) : warp.r32(inst.s[1])[lane];
+        warp.cta.local(at);
         const Mbarrier& barrier = warp.cta.mbarrier(at);
         if (parity > 1) throw Fault(format("phase parity %u: must be 0 or 1", parity));
+        if (barrier.phase != parity) passed |= 1u << lane;
         if (barrier.phase != parity || !done) return;
         done = false;
         warp.waits_for = format("mbarrier at shared 0x%x, parity %u: phase %u, %u of %u arrivals pending, tx-count %lld",
                                 warp.cta.local(at), parity, barrier.phase, barrier.pending, barrier.expected,
                                 static_cast<long long>(barrier.tx));
     });
+    u32& p = warp.pred(inst.d[0]);
+    if (inst.arg[1]) {
+        p = (p & ~mask) | passed;
+        if (!done) warp.cta.complete_one(false);  // a polling loop must not starve what it polls for
+        warp.waits_for.clear();
+        return Status::next;
+    }
     if (!done) return Status::blocked;
-    warp.pred(inst.d[0]) |= mask;
+    p |= mask;
     return Status::next;
 }
 
-bool bind_mbarrier(Binder& b) {
-    std::string what = b.take_one({"init", "arrive", "expect_tx", "try_wait", "test_wait"});
-    b.take_one({"shared", "shared::cta"});
-    b.take_one({"b64"});
-    auto bind_address = [&](size_t i) {
-        const Operand& operand = b.raw.operands.at(i);
-        if (operand.kind != Operand::address) b.fail("expected an address");
-        b.inst.s[0] = b.slot_of(operand.items[0], RegClass::b32);
-        b.inst.imm = operand.value;
-    };
+void bind_address(Binder& b, size_t i) {
+    if (i >= b.raw.operands.size() || b.raw.operands[i].kind != Operand::address) b.fail("expected an address");
+    b.inst.s[0] = b.slot_of(b.raw.operands[i].items[0], RegClass::b32);
+    b.inst.imm = b.raw.operands[i].value;
+}
+
+void bind_arrive(Binder& b) {
     size_t count = b.raw.operands.size();
-    if (what == "init" || what == "expect_tx") {
+    b.inst.arg[0] = b.take("expect_tx");
+    b.take("noComplete");
+    b.take_one({"release", "relaxed"}, "");
+    // Remote arrives may come without a destination.
+    size_t first = count && b.raw.operands[0].kind != Operand::address ? 1 : 0;
+    if (count != first + 1 && count != first + 2) b.fail("unexpected number of operands");
+    if (first) b.inst.d[0] = b.destination(0, RegClass::b64);
+    bind_address(b, first);
+    if (count == first + 2) b.inst.s[1] = b.source(first + 1, RegClass::b32);
+    else if (b.inst.arg[0]) b.fail("transaction bytes are missing");
+    b.inst.run = mbarrier_arrive;
+}
+
+void bind_wait(Binder& b) {
+    size_t count = b.raw.operands.size();
+    b.inst.arg[0] = !b.take("parity");
+    b.take_one({"acquire", "relaxed"}, "");
+    if (count != 3 && count != 4) b.fail("expected three or four operands");
+    b.inst.d[0] = b.destination(0, RegClass::pred);
+    bind_address(b, 1);
+    b.inst.s[1] = b.source(2, b.inst.arg[0] ? RegClass::b64 : RegClass::b32);
+    b.inst.run = mbarrier_wait;
+}
+
+bool bind_mbarrier(Binder& b) {
+    std::string what = b.take_one({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "try_wait", "test_wait"});
+    b.take_one({"shared", "shared::cta", "shared::cluster"});
+    b.take_one({"b64"});
+    if (what != "init" && what != "inval") b.take_one({"cta", "cluster"}, "");
+    if (what == "init" || what == "expect_tx" || what == "complete_tx") {
+        if (what != "init") b.take("relaxed");
         b.operands(2);
-        bind_address(0);
+        bind_address(b, 0);
         b.inst.s[1] = b.source(1, RegClass::b32);
-        b.inst.run = what == "init" ? mbarrier_init : mbarrier_expect;
-    } else if (what == "arrive") {
-        b.inst.arg[0] = b.take("expect_tx");
-        b.take("release"), b.take("cta");
-        if (count != 2 && count != 3) b.fail("expected two or three operands");
-        bind_address(1);
-        if (count == 3) b.inst.s[1] = b.source(2, RegClass::b32);
-        else if (b.inst.arg[0]) b.fail("transaction bytes are missing");
-        b.inst.run = mbarrier_arrive;
+        b.inst.arg[0] = what == "complete_tx";
+        b.inst.run = what == "init" ? mbarrier_init : mbarrier_tx;
+    } else if (what == "inval") {
+        b.operands(1);
+        bind_address(b, 0);
+        b.inst.run = mbarrier_invalidate;
+    } else if (what == "arrive" || what == "arrive_drop") {
+        b.inst.arg[1] = what == "arrive_drop";
+        bind_arrive(b);
     } else {
-        if (!b.take("parity")) b.fail("only .parity waits are supported");
-        if (what == "test_wait") b.fail("test_wait is not supported");
-        b.take("acquire"), b.take("cta");
-        if (count != 3 && count != 4) b.fail("expected three or four operands");
-        b.inst.d[0] = b.destination(0, RegClass::pred);
-        bind_address(1);
-        b.inst.s[1] = b.source(2, RegClass::b32);
-        b.inst.run = mbarrier_wait;
+        b.inst.arg[1] = what == "test_wait";
+        bind_wait(b);
     }
+    return true;
+}
+
+Status cluster_arrive(Warp& warp, const Inst& inst, u32 mask) {
+    Cluster& cluster = warp.cta.cluster;
+    if (inst.arg[0]) warp.require_converged(mask, "barrier.cluster.arrive");
+    if (mask != warp.live) throw Fault("barrier.cluster.arrive by part of a warp is not supported");
+    if (warp.cluster_generation) throw Fault("barrier.cluster.arrive twice without a wait between");
+    warp.cluster_generation = cluster.generation + 1;
+    cluster.arrived += kLanes;
+    size_t all = 0;
+    for (const auto& cta : cluster.ctas) all += cta->warps.size() * kLanes;
+    if (cluster.arrived == all) {
+        cluster.arrived = 0;
+        cluster.generation++;
+        cluster.events++;
+    }
+    return Status::next;
+}
+
+Status cluster_wait(Warp& warp, const Inst& inst, u32 mask) {
+    if (inst.arg[0]) warp.require_converged(mask, "barrier.cluster.wait");
+    if (!warp.cluster_generation) throw Fault("barrier.cluster.wait without an arrive");
+    if (warp.cta.cluster.generation + 1 == warp.cluster_generation) {
+        warp.waits_for = format("the cluster barrier, %u threads have arrived", warp.cta.cluster.arrived);
+        return Status::blocked;
+    }
+    warp.cluster_generation = 0;
+    return Status::next;
+}
+
+bool bind_cluster(Binder& b) {
+    b.take_one({"cluster"});
+    bool arrives = b.take_one({"arrive", "wait"}) == "arrive";
+    b.take_one({"release", "relaxed", "acquire"}, "");
+    b.inst.arg[0] = b.take("aligned");
+    b.operands(0);
+    b.inst.run = arrives ? cluster_arrive : cluster_wait;
     return true;
 }
 
@@ -147,7 +232,8 @@ bool bind_mbarrier(Binder& b) {
 
 bool bind_barrier(Binder& b) {
     const std::string& base = b.raw.base;
-    if (base == "bar" || (base == "barrier" && (b.rest.empty() || b.rest[0] != "cluster"))) return bind_named(b);
+    if (base == "barrier" && !b.rest.empty() && b.rest[0] == "cluster") return bind_cluster(b);
+    if (base == "bar" || base == "barrier") return bind_named(b);
     if (base == "mbarrier") return bind_mbarrier(b);
     return false;
 }

@@ -33,14 +33,21 @@ class Binder {
 };
 
 // Each returns true if it knows the mnemonic and has filled binder.inst.
+bool bind_bits(Binder& binder);
 bool bind_integer(Binder& binder);
 bool bind_float(Binder& binder);
 bool bind_convert(Binder& binder);
+bool bind_half(Binder& binder);
+bool bind_double(Binder& binder);
+bool bind_atomic(Binder& binder);
 bool bind_memory(Binder& binder);
 bool bind_control(Binder& binder);
 bool bind_barrier(Binder& binder);
 bool bind_async(Binder& binder);
 bool bind_tcgen05(Binder& binder);
+
+// Instructions whose type says only how many bytes they move or combine.
+inline bool is_access(const std::string& base) { return base == "ld" || base == "st" || base == "atom" || base == "red"; }
 
 inline RegClass class_of(const std::string& type) {
     if (type == "pred") return RegClass::pred;

@@ -13,16 +13,25 @@ Status leave(Warp&, const Inst&, u32) { return Status::exited; }
 Status trap(Warp&, const Inst&, u32) { throw Fault("the kernel trapped"); }
 Status nothing(Warp&, const Inst&, u32) { return Status::next; }
 
-// The lanes named by a member mask that have not exited must execute the instruction together.
-void require_members(const Warp& warp, u32 mask, u32 members, const char* what) {
-    if (mask != (members & warp.live))
-        throw Fault(format("%s with member mask 0x%08x executed by lanes 0x%08x (live 0x%08x): on hardware this hangs",
-                           what, members, mask, warp.live));
+// The lanes named by a member mask that have not exited must execute the instruction together. Lanes that lag behind
+// are waited for; lanes that are past it, or that never come, are an error: on hardware the warp hangs.
+Status require_members(Warp& warp, u32 mask, u32 members, const char* what) {
+    u32 wanted = members & warp.live;
+    if (mask & ~members) throw Fault(format("%s with member mask 0x%08x executed by lanes 0x%08x, which are not all in it", what, members, mask));
+    if (mask == wanted) return Status::next;
+    int pc = warp.fragments[warp.current].pc;
+    for (const Fragment& other : warp.fragments)
+        if ((other.mask & wanted & ~mask) && other.pc < pc) {
+            warp.waits_for = format("the other lanes of %s with member mask 0x%08x", what, members);
+            return Status::blocked;
+        }
+    throw Fault(format("%s with member mask 0x%08x executed by lanes 0x%08x (live 0x%08x): on hardware this hangs",
+                       what, members, mask, warp.live));
 }
 
 Status elect(Warp& warp, const Inst& inst, u32 mask) {
     u32 members = warp.r32(inst.s[0])[__builtin_ctz(mask)];
-    require_members(warp, mask, members, "elect.sync");
+    if (require_members(warp, mask, members, "elect.sync") == Status::blocked) return Status::blocked;
     u32 leader = u32(__builtin_ctz(mask));
     if (inst.d[0] >= 0) for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) { d[i] = leader; });
     u32& p = warp.pred(inst.d[1]);
@@ -32,7 +41,7 @@ Status elect(Warp& warp, const Inst& inst, u32 mask) {
 
 Status vote(Warp& warp, const Inst& inst, u32 mask) {
     u32 members = warp.r32(inst.s[1])[__builtin_ctz(mask)];
-    require_members(warp, mask, members, "vote.sync");
+    if (require_members(warp, mask, members, "vote.sync") == Status::blocked) return Status::blocked;
     u32 values = (warp.pred(inst.s[0]) ^ (inst.negated[0] ? kAllLanes : 0)) & mask;
     if (inst.arg[0] == 3) {
         for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) { d[i] = values; });
@@ -46,7 +55,7 @@ Status vote(Warp& warp, const Inst& inst, u32 mask) {
 
 Status shuffle(Warp& warp, const Inst& inst, u32 mask) {
     u32 members = warp.r32(inst.s[3])[__builtin_ctz(mask)];
-    require_members(warp, mask, members, "shfl.sync");
+    if (require_members(warp, mask, members, "shfl.sync") == Status::blocked) return Status::blocked;
     const u32 *a = warp.r32(inst.s[0]), *b = warp.r32(inst.s[1]), *c = warp.r32(inst.s[2]);
     u32 out[kLanes], valid = 0;
     for_lanes(mask, [&](int lane) {
@@ -133,7 +142,86 @@ bool bind_vote(Binder& b) {
 }
 
 Status warp_sync(Warp& warp, const Inst& inst, u32 mask) {
-    require_members(warp, mask, warp.r32(inst.s[0])[__builtin_ctz(mask)], "bar.warp.sync");
+    return require_members(warp, mask, warp.r32(inst.s[0])[__builtin_ctz(mask)], "bar.warp.sync");
+}
+
+// redux.sync d, a, members: arg[0] 0 add, 1 min, 2 max, 3 and, 4 or, 5 xor; arg[1]: signed
+Status reduce(Warp& warp, const Inst& inst, u32 mask) {
+    u32 members = warp.r32(inst.s[1])[__builtin_ctz(mask)];
+    if (require_members(warp, mask, members, "redux.sync") == Status::blocked) return Status::blocked;
+    const u32* a = warp.r32(inst.s[0]);
+    u32 out = a[__builtin_ctz(mask)];
+    for_lanes(mask & (mask - 1), [&](int i) {
+        bool less = inst.arg[1] ? int32_t(a[i]) < int32_t(out) : a[i] < out;
+        switch (inst.arg[0]) {
+            case 0: out += a[i]; break;
+            case 1: out = less ? a[i] : out; break;
+            case 2: out = less ? out : a[i]; break;
+            case 3: out &= a[i]; break;
+            case 4: out |= a[i]; break;
+            default: out ^= a[i]; break;
+        }
+    });
+    for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) { d[i] = out; });
+    return Status::next;
+}
+
+bool bind_reduce(Binder& b) {
+    static constexpr const char* names[] = {"add", "min", "max", "and", "or", "xor"};
+    b.take("sync");
+    std::string operation = b.take_one({"add", "min", "max", "and", "or", "xor"}), type = b.take_one({"u32", "s32", "b32"});
+    for (int i = 0; i < 6; i++)
+        if (operation == names[i]) b.inst.arg[0] = i;
+    if ((type == "b32") != (b.inst.arg[0] >= 3)) b.fail("unsupported type");
+    b.inst.arg[1] = type == "s32";
+    b.operands(3);
+    b.inst.d[0] = b.destination(0, RegClass::b32), b.inst.s[0] = b.source(1, RegClass::b32), b.inst.s[1] = b.source(2, RegClass::b32);
+    b.inst.run = reduce;
+    return true;
+}
+
+// match.any.sync d, a, members; match.all.sync d|p, a, members
+Status match(Warp& warp, const Inst& inst, u32 mask) {
+    u32 members = warp.r32(inst.s[1])[__builtin_ctz(mask)];
+    if (require_members(warp, mask, members, "match.sync") == Status::blocked) return Status::blocked;
+    u32 out[kLanes] = {};
+    auto value = [&](int i) { return inst.arg[1] ? warp.r64(inst.s[0])[i] : warp.r32(inst.s[0])[i]; };
+    for_lanes(mask, [&](int i) { for_lanes(mask, [&](int j) { out[i] |= u32(value(i) == value(j)) << j; }); });
+    bool all = out[__builtin_ctz(mask)] == mask;
+    for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) { d[i] = inst.arg[0] ? (all ? mask : 0) : out[i]; });
+    if (inst.d[1] >= 0) {
+        u32& p = warp.pred(inst.d[1]);
+        p = (p & ~mask) | (all ? mask : 0);
+    }
+    return Status::next;
+}
+
+bool bind_match(Binder& b) {
+    bool all = b.take_one({"any", "all"}) == "all", wide = b.take_one({"b32", "b64"}) == "b64";
+    b.take("sync");
+    size_t pair = b.raw.operands.size() == 4 ? 1 : 0;
+    if (pair && !all) b.fail("match.any has one destination");
+    b.operands(3 + pair);
+    b.inst.d[0] = b.destination(0, RegClass::b32);
+    if (pair) b.inst.d[1] = b.destination(1, RegClass::pred);
+    b.inst.s[0] = b.source(1 + pair, wide ? RegClass::b64 : RegClass::b32), b.inst.s[1] = b.source(2 + pair, RegClass::b32);
+    b.inst.arg[0] = all, b.inst.arg[1] = wide;
+    b.inst.run = match;
+    return true;
+}
+
+Status active_mask(Warp& warp, const Inst& inst, u32 mask) {
+    for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) { d[i] = mask; });
+    return Status::next;
+}
+
+// mapa.shared::cluster.u32 d, address, rank
+Status map_address(Warp& warp, const Inst& inst, u32 mask) {
+    const u32 *a = warp.r32(inst.s[0]), *rank = warp.r32(inst.s[1]);
+    for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) {
+        if (rank[i] >= warp.cta.cluster.ctas.size()) throw Fault(format("mapa to CTA rank %u of a cluster of %zu", rank[i], warp.cta.cluster.ctas.size()));
+        d[i] = (a[i] & 0xFFFFFF) | rank[i] << 24;
+    });
     return Status::next;
 }
 
@@ -165,6 +253,21 @@ bool bind_control(Binder& b) {
         b.operands(1);
         b.inst.s[0] = b.source(0, RegClass::b32);
         b.inst.run = warp_sync;
+    } else if (base == "redux") {
+        return bind_reduce(b);
+    } else if (base == "match") {
+        return bind_match(b);
+    } else if (base == "activemask") {
+        b.take_one({"b32"});
+        b.operands(1);
+        b.inst.d[0] = b.destination(0, RegClass::b32);
+        b.inst.run = active_mask;
+    } else if (base == "mapa") {
+        b.take_one({"shared::cluster"}), b.take_one({"u32"});
+        b.operands(3);
+        b.inst.d[0] = b.destination(0, RegClass::b32);
+        b.inst.s[0] = b.source(1, RegClass::b32), b.inst.s[1] = b.source(2, RegClass::b32);
+        b.inst.run = map_address;
     } else if (base == "vote") {
         return bind_vote(b);
     } else if (base == "shfl") {

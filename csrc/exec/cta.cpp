@@ -7,13 +7,16 @@ namespace {
 constexpr int kQuantum = 2000;  // warp instructions before another warp gets its turn
 }
 
-Cta::Cta(const Program& program, const Launch& launch, GlobalView& global, const uint32_t cta_index[3])
-    : program(program),
-      launch(launch),
-      global(global),
+Cta::Cta(Cluster& in, uint32_t cta_rank, const uint32_t cta_index[3])
+    : cluster(in),
+      program(in.program),
+      launch(in.launch),
+      global(in.global),
+      rank(cta_rank),
       index{cta_index[0], cta_index[1], cta_index[2]},
       shared_bytes((program.module_info.static_shared_bytes + 1023) / 1024 * 1024 + launch.smem_bytes, 0xFF),
       shared(shared_bytes.data(), uint32_t(shared_bytes.size())),
+      events(in.events),
       random_(launch.schedule.seed * 1000003 + cta_index[0] + 4099 * cta_index[1] + 65537 * cta_index[2]) {
     uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
     uint32_t count = (threads + kLanes - 1) / kLanes;
@@ -27,15 +30,29 @@ Cta::Cta(const Program& program, const Launch& launch, GlobalView& global, const
     free_registers = kRegisterFile / program.text.min_ctas_per_sm - threads * registers;
 }
 
+Cta& Cta::owner(uint32_t address) {
+    uint32_t who = address >> 24;
+    if (who >= cluster.ctas.size()) throw Fault(format("shared address 0x%x names CTA rank %u of a cluster of %zu", address, who, cluster.ctas.size()));
+    return *cluster.ctas[who];
+}
+
 uint32_t Cta::local(uint32_t address) const {
-    if (address < kSharedBase) throw Fault(format("0x%x is no shared address", address));
-    return address - kSharedBase;
+    if (address >> 24 != rank) throw Fault(format("shared address 0x%x belongs to CTA rank %u, this is rank %u", address, address >> 24, rank));
+    uint32_t offset = address & 0xFFFFFF;
+    if (offset < kSharedBase) throw Fault(format("0x%x is no shared address", address));
+    return offset - kSharedBase;
+}
+
+uint8_t* Cta::shared_at(uint32_t address, uint32_t bytes) {
+    Cta& cta = owner(address);
+    return cta.shared.at(cta.local(address), bytes);
 }
 
 Mbarrier& Cta::mbarrier(uint32_t address) {
-    auto found = mbarriers.find(address);
-    if (found == mbarriers.end() || !found->second.valid)
-        throw Fault(format("mbarrier at shared 0x%x is used before mbarrier.init", address - kSharedBase));
+    Cta& cta = owner(address);
+    auto found = cta.mbarriers.find(cta.local(address));
+    if (found == cta.mbarriers.end() || !found->second.valid)
+        throw Fault(format("mbarrier at shared 0x%x is used before mbarrier.init", cta.local(address)));
     return found->second;
 }
 
@@ -50,20 +67,24 @@ void Cta::complete_if_done(Mbarrier& barrier) {
 void Cta::arrive(uint32_t address, uint32_t count) {
     Mbarrier& barrier = mbarrier(address);
     if (barrier.pending < count)
-        throw Fault(format("mbarrier at shared 0x%x: %u arrivals with %u pending of %u", address - kSharedBase, count,
+        throw Fault(format("mbarrier at shared 0x%x: %u arrivals with %u pending of %u", (address & 0xFFFFFF) - kSharedBase, count,
                            barrier.pending, barrier.expected));
     barrier.pending -= count;
     complete_if_done(barrier);
 }
 
-void Cta::complete_tx(uint32_t address, int64_t bytes) {
+void Cta::expect_tx(uint32_t address, int64_t bytes) {
     Mbarrier& barrier = mbarrier(address);
-    barrier.tx -= bytes;
+    barrier.tx += bytes;
     constexpr int64_t limit = (1 << 20) - 1;
     if (barrier.tx > limit || barrier.tx < -limit)
-        throw Fault(format("mbarrier at shared 0x%x: tx-count %lld is out of range", address - kSharedBase,
+        throw Fault(format("mbarrier at shared 0x%x: tx-count %lld is out of range", (address & 0xFFFFFF) - kSharedBase,
                            static_cast<long long>(barrier.tx)));
-    complete_if_done(barrier);
+}
+
+void Cta::complete_tx(uint32_t address, int64_t bytes) {
+    expect_tx(address, -bytes);
+    complete_if_done(mbarrier(address));
 }
 
 void Cta::submit_mma(AsyncOp op) {
@@ -125,32 +146,31 @@ bool Cta::run_warps() {
     return progress;
 }
 
-void Cta::run() {
-    for (;;) {
-        bool all_done = true;
-        for (const auto& warp : warps) all_done &= warp->done();
-        if (all_done) break;
-        if (run_warps()) continue;
-        bool randomly = launch.schedule.mode == Schedule::random;
-        if (complete_one(randomly)) continue;
-        bool blocked = true;  // a random schedule may merely have skipped everybody
-        for (const auto& warp : warps) blocked &= warp->done() || warp->blocked_at_event == events;
-        if (blocked) throw Fault(deadlock_report());
-    }
-    while (complete_one(false)) {
-    }
+bool Cta::done() const {
+    for (const auto& warp : warps)
+        if (!warp->done()) return false;
+    return true;
+}
+
+bool Cta::blocked() const {
+    for (const auto& warp : warps)
+        if (!warp->done() && warp->blocked_at_event != events) return false;
+    return true;
+}
+
+void Cta::check_exit() const {
     if (tmem.allocated_columns())
         throw Fault(format("CTA (%u,%u,%u) exits with %u TMEM columns still allocated", index[0], index[1], index[2],
                            tmem.allocated_columns()));
 }
 
-std::string Cta::deadlock_report() const {
-    std::string report = format("deadlock in CTA (%u,%u,%u): no warp can advance and nothing is in flight\n", index[0], index[1], index[2]);
+std::string Cta::positions() const {
+    std::string report;
     for (const auto& warp : warps) {
         if (warp->done()) continue;
         const RawInst& raw = *warp->instruction().raw;
-        report += format("  warp %2d at PTX line %d `%s`: waits for %s\n", warp->id, raw.line, raw.text.c_str(),
-                         warp->waits_for.c_str());
+        report += format("  CTA (%u,%u,%u) warp %2d at PTX line %d `%s`: waits for %s\n", index[0], index[1], index[2],
+                         warp->id, raw.line, raw.text.c_str(), warp->waits_for.c_str());
     }
     return report;
 }

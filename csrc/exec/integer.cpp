@@ -1,5 +1,6 @@
 // Integer, logic, select, predicate and move instructions.
 #include <bit>
+#include <cstdlib>
 
 #include "binder.h"
 #include "lanes.h"
@@ -68,7 +69,27 @@ bool is_integer(const std::string& type) {
     return type == "s32" || type == "u32" || type == "s64" || type == "u64" || type == "s16" || type == "u16";
 }
 
+// 16-bit values sit in 32-bit slots; results are zero-extended.
+template <class T, auto F>
+u32 narrow(u32 a, u32 b) {
+    return u32(uint16_t(F(T(a), T(b))));
+}
+template <class T>
+Handler narrow_arithmetic(const std::string& base) {
+    if (base == "add") return binary<u32, u32, u32, narrow<T, [](int a, int b) { return a + b; }>>;
+    if (base == "sub") return binary<u32, u32, u32, narrow<T, [](int a, int b) { return a - b; }>>;
+    if (base == "min") return binary<u32, u32, u32, narrow<T, [](int a, int b) { return a < b ? a : b; }>>;
+    if (base == "max") return binary<u32, u32, u32, narrow<T, ([](int a, int b) { return a > b ? a : b; })>>;
+    if (base == "div") return binary<u32, u32, u32, narrow<T, divide<int>>>;
+    if (base == "rem") return binary<u32, u32, u32, narrow<T, remainder<int>>>;
+    if (base == "neg") return unary<u32, u32, [](u32 a) { return u32(uint16_t(-int(T(a)))); }>;
+    if (base == "abs") return unary<u32, u32, [](u32 a) { return u32(uint16_t(std::abs(int(T(a))))); }>;
+    return nullptr;
+}
+
 Handler pick_arithmetic(const std::string& base, const std::string& type) {
+    if (type == "s16") return narrow_arithmetic<int16_t>(base);
+    if (type == "u16") return narrow_arithmetic<uint16_t>(base);
     if (type == "s32") return arithmetic<i32>(base);
     if (type == "u32") return arithmetic<u32>(base);
     if (type == "s64") return arithmetic<i64>(base);
@@ -105,6 +126,17 @@ bool bind_multiply(Binder& b) {
     if (part == "lo" && cls == RegClass::b64)
         h = mad ? ternary<u64, u64, u64, u64, [](u64 x, u64 y, u64 z) { return x * y + z; }>
                 : binary<u64, u64, u64, [](u64 x, u64 y) { return x * y; }>;
+    if (part == "lo" && (type == "s16" || type == "u16"))
+        h = mad ? ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return (x * y + z) & 0xFFFF; }>
+                : binary<u32, u32, u32, [](u32 x, u32 y) { return x * y & 0xFFFF; }>;
+    if (part == "hi" && mad && type == "u32") h = ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return high_product(x, y) + z; }>;
+    if (part == "hi" && mad && type == "s32") h = ternary<u32, i32, i32, u32, [](i32 x, i32 y, u32 z) { return u32(high_product(x, y)) + z; }>;
+    if (part == "hi" && !mad && type == "u64") h = binary<u64, u64, u64, [](u64 x, u64 y) { return u64((unsigned __int128)(x) * y >> 64); }>;
+    if (part == "hi" && !mad && type == "s64") h = binary<i64, i64, i64, [](i64 x, i64 y) { return i64((__int128)(x) * y >> 64); }>;
+    if (part == "wide" && type == "s16" && !mad) h = binary<i32, i32, i32, [](i32 x, i32 y) { return int(int16_t(x)) * int(int16_t(y)); }>;
+    if (part == "wide" && (type == "s16" || type == "u16") && mad)
+        h = type == "s16" ? ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return u32(int(int16_t(x)) * int(int16_t(y))) + z; }>
+                          : ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return (x & 0xFFFF) * (y & 0xFFFF) + z; }>;
     if (part == "hi" && type == "u32" && !mad) h = binary<u32, u32, u32, high_product<u32>>;
     if (part == "hi" && type == "s32" && !mad) h = binary<i32, i32, i32, high_product<i32>>;
     if (part == "wide" && type == "u32")
@@ -151,6 +183,7 @@ bool bind_logic(Binder& b) {
     if (type != "b32" && type != "b64" && type != "b16") b.fail("unsupported type");
     bind_operands(b, class_of(type), sources);
     b.inst.run = type == "b64" ? logic<u64>(base) : logic<u32>(base);
+    if (type == "b16" && base == "not") b.inst.run = unary<u32, u32, [](u32 a) { return ~a & 0xFFFF; }>;
     return true;
 }
 
@@ -160,7 +193,12 @@ bool bind_shift(Binder& b) {
     b.operands(3);
     b.inst.d[0] = b.destination(0, cls), b.inst.s[0] = b.source(1, cls), b.inst.s[1] = b.source(2, RegClass::b32);
     bool left = b.raw.base == "shl", is_signed = type[0] == 's';
-    if (type.find("16") != std::string::npos) b.fail("unsupported type");
+    if (type.find("16") != std::string::npos) {
+        b.inst.run = left ? binary<u32, u32, u32, ([](u32 a, u32 n) { return n > 15 ? 0 : a << n & 0xFFFF; })>
+                     : is_signed ? binary<u32, u32, u32, ([](u32 a, u32 n) { return u32(uint16_t(int(int16_t(a)) >> (n > 15 ? 15 : n))); })>
+                                 : binary<u32, u32, u32, ([](u32 a, u32 n) { return n > 15 ? 0 : (a & 0xFFFF) >> n; })>;
+        return true;
+    }
     if (cls == RegClass::b64)
         b.inst.run = left ? binary<u64, u64, u32, shift_left<u64>>
                           : is_signed ? binary<i64, i64, u32, shift_right<i64>> : binary<u64, u64, u32, shift_right<u64>>;
@@ -188,21 +226,92 @@ bool bind_select(Binder& b) {
     return true;
 }
 
+template <class T>
+Handler narrow_comparison(const std::string& name) {
+    if (name == "eq") return compare<u32, [](u32 a, u32 b) { return T(a) == T(b); }>;
+    if (name == "ne") return compare<u32, [](u32 a, u32 b) { return T(a) != T(b); }>;
+    if (name == "lt" || name == "lo") return compare<u32, [](u32 a, u32 b) { return T(a) < T(b); }>;
+    if (name == "le" || name == "ls") return compare<u32, [](u32 a, u32 b) { return T(a) <= T(b); }>;
+    if (name == "gt" || name == "hi") return compare<u32, ([](u32 a, u32 b) { return T(a) > T(b); })>;
+    if (name == "ge" || name == "hs") return compare<u32, ([](u32 a, u32 b) { return T(a) >= T(b); })>;
+    return nullptr;
+}
+
+float flushed(float x) { return std::bit_cast<u32>(x) & 0x7F800000u ? x : 0.0f; }
+
+template <auto Compare>
+Status compare_flushed(Warp& warp, const Inst& inst, uint32_t mask) {
+    const float *a = lanes_of<float>(warp, inst.s[0]), *b = lanes_of<float>(warp, inst.s[1]);
+    uint32_t result = 0;
+    for_lanes(mask, [&](int i) { result |= uint32_t(Compare(flushed(a[i]), flushed(b[i]))) << i; });
+    uint32_t& p = warp.pred(inst.d[0]);
+    p = (p & ~mask) | result;
+    return Status::next;
+}
+
+Handler flushed_comparison(const std::string& name) {
+    if (name == "eq") return compare_flushed<[](float a, float b) { return a == b; }>;
+    if (name == "ne") return compare_flushed<([](float a, float b) { return a < b || a > b; })>;
+    if (name == "lt") return compare_flushed<[](float a, float b) { return a < b; }>;
+    if (name == "le") return compare_flushed<[](float a, float b) { return a <= b; }>;
+    if (name == "gt") return compare_flushed<([](float a, float b) { return a > b; })>;
+    if (name == "ge") return compare_flushed<([](float a, float b) { return a >= b; })>;
+    if (name == "equ") return compare_flushed<([](float a, float b) { return !(a < b || a > b); })>;
+    if (name == "neu") return compare_flushed<[](float a, float b) { return a != b; }>;
+    return nullptr;
+}
+
+Handler pick_comparison(const std::string& type, const std::string& name, bool ftz) {
+    if (type == "f32") return ftz ? flushed_comparison(name) : compare_handler<float>(name);
+    if (ftz) return nullptr;
+    if (type == "f64") return compare_handler<double>(name);
+    if (type == "s32") return compare_handler<i32>(name);
+    if (type == "s64") return compare_handler<i64>(name);
+    if (type == "u32" || type == "b32") return compare_handler<u32>(name);
+    if (type == "u64" || type == "b64") return compare_handler<u64>(name);
+    if (type == "s16") return narrow_comparison<int16_t>(name);
+    if (type == "u16" || type == "b16") return narrow_comparison<uint16_t>(name);
+    return nullptr;
+}
+
+// setp p|q, a, b, c: the comparison is made by handlers[0], then combined with c. imm: 1 and, 2 or, 3 xor
+Status combined_compare(Warp& warp, const Inst& inst, uint32_t mask) {
+    Inst plain = inst;
+    uint32_t kept = warp.pred(inst.d[0]);
+    uint32_t other = inst.s[2] >= 0 ? warp.pred(inst.s[2]) ^ (inst.negated[2] ? kAllLanes : 0) : 0;
+    inst.inner(warp, plain, mask);
+    uint32_t value = warp.pred(inst.d[0]);
+    auto combine = [&](uint32_t x) { return inst.imm == 1 ? x & other : inst.imm == 2 ? x | other : inst.imm == 3 ? x ^ other : x; };
+    warp.pred(inst.d[0]) = (kept & ~mask) | (combine(value) & mask);
+    if (inst.d[1] >= 0) {
+        uint32_t& q = warp.pred(inst.d[1]);
+        q = (q & ~mask) | (combine(~value) & mask);
+    }
+    return Status::next;
+}
+
 bool bind_setp(Binder& b) {
     std::string type = b.take_type();
-    b.take("ftz");  // comparisons of subnormals with zero are not used by anything we run: see docs/emulator.md
+    bool ftz = b.take("ftz");
     if (b.rest.empty()) b.fail("comparison is missing");
     std::string comparison = b.rest.front();
     b.rest.erase(b.rest.begin());
+    std::string combination = b.take_one({"and", "or", "xor"}, "");
     RegClass cls = class_of(type);
-    b.operands(3);
-    b.inst.d[0] = b.destination(0, RegClass::pred), b.inst.s[0] = b.source(1, cls), b.inst.s[1] = b.source(2, cls);
-    if (type == "f32") b.inst.run = compare_handler<float>(comparison);
-    else if (type == "s32") b.inst.run = compare_handler<i32>(comparison);
-    else if (type == "s64") b.inst.run = compare_handler<i64>(comparison);
-    else if (type == "u32" || type == "b32" || type == "u16" || type == "b16") b.inst.run = compare_handler<u32>(comparison);
-    else if (type == "u64" || type == "b64") b.inst.run = compare_handler<u64>(comparison);
+    size_t count = b.raw.operands.size(), extra = combination.empty() ? 0 : 1, pair = count == 4 + extra ? 1 : 0;
+    b.operands(3 + extra + pair);
+    b.inst.d[0] = b.destination(0, RegClass::pred);
+    if (pair) b.inst.d[1] = b.destination(1, RegClass::pred);
+    b.inst.s[0] = b.source(1 + pair, cls), b.inst.s[1] = b.source(2 + pair, cls);
+    b.inst.run = pick_comparison(type, comparison, ftz);
     if (!b.inst.run) b.fail("unsupported comparison");
+    if (pair || extra) {
+        if (b.inst.d[0] < 0) b.fail("the first destination must be a predicate");
+        if (extra) b.inst.s[2] = b.predicate_source(3 + pair, b.inst.negated[2]);
+        b.inst.imm = combination == "and" ? 1 : combination == "or" ? 2 : combination == "xor" ? 3 : 0;
+        b.inst.inner = b.inst.run;
+        b.inst.run = combined_compare;
+    }
     return true;
 }
 
@@ -263,31 +372,6 @@ bool bind_move(Binder& b) {
     return true;
 }
 
-u32 mask_of_width(u32 start, u32 width) {
-    if (start >= 32) return 0;
-    u64 ones = width >= 32 ? 0xFFFFFFFFull : (u64(1) << width) - 1;
-    return u32(ones << start);
-}
-
-bool bind_bits(Binder& b) {
-    const std::string& base = b.raw.base;
-    if (base == "bmsk") {
-        b.take("clamp") || (b.fail("only .clamp is supported"), true);
-        b.take_one({"b32"});
-        bind_operands(b, RegClass::b32, 2);
-        b.inst.run = binary<u32, u32, u32, mask_of_width>;
-    } else if (base == "popc" || base == "clz" || base == "brev") {
-        b.take_one({"b32"});
-        bind_operands(b, RegClass::b32, 1);
-        if (base == "popc") b.inst.run = unary<u32, u32, [](u32 a) { return u32(std::popcount(a)); }>;
-        else if (base == "clz") b.inst.run = unary<u32, u32, [](u32 a) { return u32(std::countl_zero(a)); }>;
-        else b.fail("unsupported");
-    } else {
-        return false;
-    }
-    return true;
-}
-
 }  // namespace
 
 bool bind_integer(Binder& b) {
@@ -298,7 +382,6 @@ bool bind_integer(Binder& b) {
     if (base == "selp") return bind_select(b);
     if (base == "setp") return bind_setp(b);
     if (base == "mov") return bind_move(b);
-    if (bind_bits(b)) return true;
     if (b.raw.modifiers.empty()) return false;
     const std::string& type = b.raw.modifiers.back();
     if (!is_integer(type)) return false;

@@ -4,31 +4,47 @@
 
 namespace fa4emu {
 
-namespace {
-
 using u32 = uint32_t;
 using u64 = uint64_t;
 
 u64 address_of(Warp& warp, const Inst& inst, int lane) {
     u64 base = inst.arg[2] ? warp.r64(inst.s[0])[lane] : warp.r32(inst.s[0])[lane];
-    return base + inst.imm;
+    return inst.arg[2] ? base + inst.imm : u32(base + inst.imm);
 }
+
+namespace {
 
 void require_aligned(u64 address, u32 bytes) {
     if (address % bytes) throw Fault(format("address 0x%llx is not aligned to the %u bytes accessed", static_cast<unsigned long long>(address), bytes));
 }
 
-enum Space { param, shared, global };
+Space resolved(Space space, u64 address) {
+    if (space != Space::generic) return space;
+    return address >= kParamBase ? Space::param : address >> 32 ? Space::global : Space::shared;
+}
+
+}  // namespace
 
 const uint8_t* readable(Warp& warp, Space space, u64 address, u32 bytes) {
     require_aligned(address, bytes);
-    Cta& cta = warp.cta;
-    if (space == shared) return cta.shared.at(cta.local(u32(address)), bytes);
-    if (space == global) return cta.global.read(address, bytes);
+    space = resolved(space, address);
+    if (space == Space::shared) return warp.cta.shared_at(u32(address), bytes);
+    if (space == Space::global) return warp.cta.global.read(address, bytes);
     if (address >= kParamBase) address -= kParamBase;
-    if (address + bytes > cta.launch.params.size()) throw Fault(format("parameter offset %llu is out of bounds", static_cast<unsigned long long>(address)));
-    return cta.launch.params.data() + address;
+    const auto& params = warp.cta.launch.params;
+    if (address + bytes > params.size()) throw Fault(format("parameter offset %llu is out of bounds", static_cast<unsigned long long>(address)));
+    return params.data() + address;
 }
+
+uint8_t* writable(Warp& warp, Space space, u64 address, u32 bytes) {
+    require_aligned(address, bytes);
+    space = resolved(space, address);
+    if (space == Space::shared) return warp.cta.shared_at(u32(address), bytes);
+    if (space == Space::global) return warp.cta.global.write(address, bytes);
+    throw Fault("write to a kernel parameter");
+}
+
+namespace {
 
 // arg[0]: bytes of an element, arg[1]: sign extension, arg[3]: space; list: one register per element
 Status load(Warp& warp, const Inst& inst, u32 mask) {
@@ -49,12 +65,8 @@ Status load(Warp& warp, const Inst& inst, u32 mask) {
 
 Status store(Warp& warp, const Inst& inst, u32 mask) {
     u32 bytes = u32(inst.arg[0]), count = u32(inst.list.size());
-    Cta& cta = warp.cta;
     for_lanes(mask, [&](int lane) {
-        u64 address = address_of(warp, inst, lane);
-        require_aligned(address, bytes * count);
-        uint8_t* to = inst.arg[3] == shared ? cta.shared.at(cta.local(u32(address)), bytes * count)
-                                            : cta.global.write(address, bytes * count);
+        uint8_t* to = writable(warp, Space(inst.arg[3]), address_of(warp, inst, lane), bytes * count);
         for (u32 i = 0; i < count; i++) {
             u64 value = bytes == 8 ? warp.r64(inst.list[i])[lane] : warp.r32(inst.list[i])[lane];
             std::memcpy(to + i * bytes, &value, bytes);
@@ -76,23 +88,24 @@ void bind_elements(Binder& b, const Operand& operand, RegClass cls, u32 count, b
 
 bool bind_access(Binder& b, bool is_load) {
     std::string type = b.take_type();
-    std::string space = b.take_one({"param", "shared", "shared::cta", "global"});
-    if (space == "global") b.take("nc");
-    u32 count = b.take("v4") ? 4 : b.take("v2") ? 2 : 1;
-    b.take("relaxed"), b.take("weak"), b.take("volatile");
+    Space space = take_space(b);
+    if (space == Space::global && is_load) b.take("nc");
+    u32 count = b.take("v8") ? 8 : b.take("v4") ? 4 : b.take("v2") ? 2 : 1;
+    b.take_one({"relaxed", "weak", "volatile", "acquire", "release"}, "");
+    b.take_one({"cta", "cluster", "gpu", "sys"}, "");
+    b.take_one({"L1::no_allocate", "L1::evict_first", "L1::evict_last", "L1::evict_normal"}, "");
+    b.take_one({"L2::64B", "L2::128B", "L2::256B"}, "");
+    b.take("L2::cache_hint");
     size_t digit = type.find_first_of("0123456789");
     if (digit == std::string::npos) b.fail("unsupported type");
-    b.operands(2);
-    const Operand& address = b.raw.operands[is_load ? 1 : 0];
-    if (address.kind != Operand::address || address.items.size() != 1) b.fail("expected an address");
-    RegClass cls = b.address_class(address);
-    b.inst.s[0] = b.slot_of(address.items[0], cls);
-    b.inst.imm = address.value;
+    bool hinted = b.raw.operands.size() == 3;
+    b.operands(hinted ? 3 : 2);
+    bind_memory_operand(b, b.raw.operands[is_load ? 1 : 0]);
     b.inst.arg[0] = std::stoi(type.substr(digit)) / 8;
+    if (b.inst.arg[0] > 8 || u32(b.inst.arg[0]) * count > 32) b.fail("access is too wide");
     b.inst.arg[1] = type[0] == 's';
-    b.inst.arg[2] = cls == RegClass::b64;
-    b.inst.arg[3] = space == "param" ? param : space == "global" ? global : shared;
-    if (!is_load && space == "param") b.fail("parameters cannot be stored to");
+    b.inst.arg[3] = int(space);
+    if (!is_load && space == Space::param) b.fail("parameters cannot be stored to");
     bind_elements(b, b.raw.operands[is_load ? 0 : 1], class_of(type), count, is_load);
     b.inst.run = is_load ? load : store;
     return true;
@@ -104,6 +117,13 @@ Status param_to_generic(Warp& warp, const Inst& inst, u32 mask) {
     return Status::next;
 }
 
+Status is_in_space(Warp& warp, const Inst& inst, u32 mask) {
+    const u64* a = warp.r64(inst.s[0]);
+    u32& p = warp.pred(inst.d[0]);
+    for_lanes(mask, [&](int i) { p = (p & ~(1u << i)) | u32(int(resolved(Space::generic, a[i])) == inst.arg[0]) << i; });
+    return Status::next;
+}
+
 Status same64(Warp& warp, const Inst& inst, u32 mask) {
     u64 *d = warp.r64(inst.d[0]), *a = warp.r64(inst.s[0]);
     for_lanes(mask, [&](int i) { d[i] = a[i]; });
@@ -111,6 +131,19 @@ Status same64(Warp& warp, const Inst& inst, u32 mask) {
 }
 
 }  // namespace
+
+Space take_space(Binder& b) {
+    std::string space = b.take_one({"param", "shared", "shared::cta", "shared::cluster", "global"}, "");
+    return space.empty() ? Space::generic : space == "param" ? Space::param : space == "global" ? Space::global : Space::shared;
+}
+
+void bind_memory_operand(Binder& b, const Operand& address) {
+    if (address.kind != Operand::address || address.items.size() != 1) b.fail("expected an address");
+    RegClass cls = b.address_class(address);
+    b.inst.s[0] = b.slot_of(address.items[0], cls);
+    b.inst.imm = address.value;
+    b.inst.arg[2] = cls == RegClass::b64;
+}
 
 TensorMap tensor_map_at(Warp& warp, uint64_t address) {
     if (address % 64) throw Fault(format("tensor map at 0x%llx is not 64-byte aligned", static_cast<unsigned long long>(address)));
@@ -126,11 +159,21 @@ bool bind_memory(Binder& b) {
     if (base == "st") return bind_access(b, false);
     if (base == "cvta") {
         bool to = b.take("to");
-        std::string space = b.take_one({"param", "global"});
-        b.take_one({"u64"});
+        std::string space = b.take_one({"param", "global", "shared", "shared::cta", "shared::cluster"});
+        bool wide = b.take_one({"u64", "u32"}) == "u64";
+        if (!wide) b.fail("only 64-bit addresses are supported");
         b.operands(2);
         b.inst.d[0] = b.destination(0, RegClass::b64), b.inst.s[0] = b.source(1, RegClass::b64);
-        b.inst.run = space == "param" && !to ? param_to_generic : same64;
+        if (space == "param" && to) b.fail("cvta.to.param is not supported");
+        b.inst.run = space == "param" ? param_to_generic : same64;
+        return true;
+    }
+    if (base == "isspacep") {
+        std::string space = b.take_one({"param", "global", "shared", "shared::cta", "shared::cluster"});
+        b.operands(2);
+        b.inst.d[0] = b.destination(0, RegClass::pred), b.inst.s[0] = b.source(1, RegClass::b64);
+        b.inst.arg[0] = int(space == "param" ? Space::param : space == "global" ? Space::global : Space::shared);
+        b.inst.run = is_in_space;
         return true;
     }
     return false;

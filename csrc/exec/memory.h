@@ -1,11 +1,22 @@
-// Address spaces as 64-bit generic addresses.
+// Address spaces. Generic addresses: below 2^32 shared memory, from kParamBase on the parameters, else global memory.
 #pragma once
 
-#include "state.h"
+#include "binder.h"
 
 namespace fa4emu {
 
-constexpr uint64_t kParamBase = uint64_t(1) << 60;  // generic addresses of kernel parameters
+constexpr uint64_t kParamBase = uint64_t(1) << 60;
+
+enum class Space { param, shared, global, generic };
+
+Space take_space(Binder& binder);  // the state space among the modifiers; none: generic
+// [base + offset] into s[0], imm and arg[2] (64-bit base).
+void bind_memory_operand(Binder& binder, const Operand& address);
+uint64_t address_of(Warp& warp, const Inst& inst, int lane);
+
+// Host pointers to naturally aligned, mapped bytes; throw Fault otherwise.
+const uint8_t* readable(Warp& warp, Space space, uint64_t address, uint32_t bytes);
+uint8_t* writable(Warp& warp, Space space, uint64_t address, uint32_t bytes);
 
 TensorMap tensor_map_at(Warp& warp, uint64_t address);  // in the parameter block or in global memory
 

@@ -25,6 +25,7 @@ constexpr uint32_t kRegisterFile = 65536;
 // Shared addresses as a kernel sees them start here, so that 0 and small integers are not valid addresses.
 constexpr uint32_t kSharedBase = 0x400;
 
+class Cluster;
 class Cta;
 class Warp;
 struct Inst;
@@ -36,6 +37,7 @@ using Handler = Status (*)(Warp&, const Inst&, uint32_t mask);
 // too, filled when the warp starts, so that handlers see arrays of 32 lanes only.
 struct Inst {
     Handler run = nullptr;
+    Handler inner = nullptr;  // the part of a compound instruction
     int guard = -1;
     bool guard_negated = false;
     int d[2] = {-1, -1};
@@ -58,7 +60,7 @@ struct Program {
         RegClass cls;
         int slot;
         uint64_t bits;
-        std::string special;  // set: a special register instead of `bits`
+        std::string special;  // set: a special register instead of `bits`; "shared": bits is an offset in the window
     };
     std::vector<Constant> constants;
 };
@@ -94,9 +96,11 @@ class Warp {
     std::vector<Fragment> fragments;  // sorted by pc; fragments.front() runs
     size_t current = 0;
     uint32_t live = kAllLanes;
+    uint32_t carry = 0;              // the condition code's carry, by lane
     int registers = 0;               // per thread, after setmaxnreg
     uint64_t blocked_at_event = 0;   // cta.events when it last found itself blocked
     std::string waits_for;           // for the deadlock report
+    uint64_t cluster_generation = 0; // of the cluster barrier when this warp arrived, +1; 0: has not
     uint32_t pending_arrive = 0;     // named barrier this warp sits in, +1
     uint64_t pending_generation = 0;
     uint64_t executed = 0;
@@ -136,7 +140,7 @@ struct Stats {
 };
 
 struct Launch {
-    uint32_t grid[3], block[3];
+    uint32_t grid[3], block[3], cluster[3];
     uint32_t smem_bytes;
     std::vector<uint8_t> params;
     Schedule schedule;
@@ -144,40 +148,66 @@ struct Launch {
 
 class Cta {
   public:
-    Cta(const Program& program, const Launch& launch, GlobalView& global, const uint32_t index[3]);
-    void run();  // to completion; throws Fault with the location added
+    Cta(Cluster& cluster, uint32_t rank, const uint32_t index[3]);
 
-    Mbarrier& mbarrier(uint32_t address);  // absolute; throws if it is not initialised
+    // Shared addresses of a kernel: kSharedBase + offset, with the rank of the CTA within its cluster from bit 24 on.
+    Cta& owner(uint32_t address);
+    uint32_t local(uint32_t address) const;             // -> offset in this CTA's window; throws for another CTA's
+    uint8_t* shared_at(uint32_t address, uint32_t bytes);  // of any CTA of the cluster
+    uint32_t kernel_address(uint32_t offset) const { return (rank << 24 | kSharedBase) + offset; }
+
+    Mbarrier& mbarrier(uint32_t address);  // of any CTA of the cluster; throws if it is not initialised
     void complete_if_done(Mbarrier& barrier);
     void arrive(uint32_t address, uint32_t count);
+    void expect_tx(uint32_t address, int64_t bytes);  // negative: completion
     void complete_tx(uint32_t address, int64_t bytes);
-    uint32_t local(uint32_t address) const;  // kernel's shared address -> offset in the CTA's window
     void submit_mma(AsyncOp op);
     void submit_copy(AsyncOp op);
 
+    bool run_warps();
+    bool complete_one(bool randomly);
+    bool done() const;
+    bool blocked() const;
+    void check_exit() const;
+    std::string positions() const;  // of all warps, for the deadlock report
+
+    Cluster& cluster;
     const Program& program;
     const Launch& launch;
     GlobalView& global;
+    uint32_t rank;
     uint32_t index[3];
     std::vector<uint8_t> shared_bytes;
     SharedView shared;
     Tmem tmem;
-    std::unordered_map<uint32_t, Mbarrier> mbarriers;
+    std::unordered_map<uint32_t, Mbarrier> mbarriers;  // by offset
     NamedBarrier named[16];
     std::vector<std::unique_ptr<Warp>> warps;
     uint32_t free_registers = 0;
     std::map<int, int> warpgroup_registers;  // last setmaxnreg value of each warpgroup
-    uint64_t events = 1;  // counts everything that can wake a blocked warp
+    uint64_t& events;  // of the cluster: counts everything that can wake a blocked warp
     Stats stats;
-    bool count_opcodes = true;
 
   private:
-    bool complete_one(bool randomly);
-    bool run_warps();
-    std::string deadlock_report() const;
     std::deque<AsyncOp> mma_queue_;
     std::vector<AsyncOp> copies_;
     std::mt19937_64 random_;
+};
+
+// CTAs that can reach each other's shared memory; they run on one thread.
+class Cluster {
+  public:
+    Cluster(const Program& program, const Launch& launch, GlobalView& global, const uint32_t first_cta[3]);
+    void run();  // to completion; throws Fault with the location added
+    Stats stats() const;
+
+    const Program& program;
+    const Launch& launch;
+    GlobalView& global;
+    uint64_t events = 1;
+    uint32_t arrived = 0;  // threads at barrier.cluster
+    uint64_t generation = 0;
+    std::vector<std::unique_ptr<Cta>> ctas;
 };
 
 Program bind(const ModuleText& module, const std::string& kernel);

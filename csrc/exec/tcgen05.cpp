@@ -78,6 +78,12 @@ Status issue_mma(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
     for_lanes(mask, [&](int lane) {
         MmaArgs args;
+        if (inst.arg[2] == 2) {
+            if (cta.rank & 1) throw Fault("tcgen05.mma.cta_group::2 must be issued by the CTA of even rank");
+            Cta& peer = cta.owner((cta.rank | 1) << 24);
+            args.cta_group = 2;
+            args.cta[1] = {&peer.shared, &peer.tmem};
+        }
         args.cta[0] = {&cta.shared, &cta.tmem};
         args.d = warp.r32(inst.s[0])[lane] + u32(inst.imm);
         args.a_in_tmem = inst.arg[0];
@@ -96,15 +102,22 @@ Status issue_mma(Warp& warp, const Inst& inst, u32 mask) {
     return Status::next;
 }
 
+// list: multicast mask of CTA ranks
 Status commit(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
     for_lanes(mask, [&](int lane) {
         u32 barrier = warp.r32(inst.s[0])[lane] + u32(inst.imm);
-        cta.mbarrier(barrier);
-        cta.submit_mma({[&cta, barrier] { cta.arrive(barrier, 1); }, format("commit of PTX line %d", inst.raw->line)});
+        u32 ranks = inst.list.empty() ? 0 : warp.r32(inst.list[0])[lane] & 0xFFFF;
+        std::vector<u32> targets;
+        if (inst.list.empty()) targets.push_back(barrier);
+        for (; ranks; ranks &= ranks - 1) targets.push_back((barrier & 0xFFFFFF) | u32(__builtin_ctz(ranks)) << 24);
+        for (u32 at : targets) cta.mbarrier(at);
+        cta.submit_mma({[&cta, targets] { for (u32 at : targets) cta.arrive(at, 1); }, format("commit of PTX line %d", inst.raw->line)});
     });
     return Status::next;
 }
+
+int cta_group(Binder& b) { return b.take_one({"cta_group::1", "cta_group::2"}) == "cta_group::2" ? 2 : 1; }
 
 void bind_address(Binder& b, size_t i) {
     const Operand& operand = b.raw.operands.at(i);
@@ -135,7 +148,7 @@ bool bind_ld_st(Binder& b, bool loads) {
 }
 
 bool bind_mma(Binder& b) {
-    if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+    b.inst.arg[2] = cta_group(b);
     if (!b.take("kind::f16")) b.fail("only kind::f16 is supported");
     b.take("collector::a::discard"), b.take("collector::a::lastuse");
     b.operands(5);
@@ -169,26 +182,28 @@ bool bind_tcgen05(Binder& b) {
     } else if (b.take("fence::before_thread_sync") || b.take("fence::after_thread_sync")) {
         b.inst.run = nothing;
     } else if (b.take("commit")) {
-        if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+        cta_group(b);
         b.take_one({"mbarrier::arrive::one"}), b.take_one({"shared::cluster", "shared::cta"}), b.take_one({"b64"});
-        b.operands(1);
+        bool multicast = b.take("multicast::cluster");
+        b.operands(multicast ? 2 : 1);
         bind_address(b, 0);
+        if (multicast) b.inst.list.push_back(b.source(1, RegClass::b32));
         b.inst.run = commit;
     } else if (b.take("alloc")) {
-        if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+        cta_group(b);  // both CTAs of a pair execute it, each on its own tensor memory
         b.take("sync"), b.take("aligned"), b.take("shared::cta"), b.take_one({"b32"});
         b.operands(2);
         bind_address(b, 0);
         b.inst.s[1] = b.source(1, RegClass::b32);
         b.inst.run = alloc;
     } else if (b.take("dealloc")) {
-        if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+        cta_group(b);  // both CTAs of a pair execute it, each on its own tensor memory
         b.take("sync"), b.take("aligned"), b.take_one({"b32"});
         b.operands(2);
         b.inst.s[0] = b.source(0, RegClass::b32), b.inst.s[1] = b.source(1, RegClass::b32);
         b.inst.run = dealloc;
     } else if (b.take("relinquish_alloc_permit")) {
-        if (!b.take("cta_group::1")) b.fail("only cta_group::1 is supported");
+        cta_group(b);  // both CTAs of a pair execute it, each on its own tensor memory
         b.take("sync"), b.take("aligned");
         b.inst.run = relinquish;
     } else {

@@ -5,6 +5,42 @@
 
 namespace fa4emu {
 
+namespace {
+
+uint64_t special_register(const Cta& cta, int warp, int lane, const std::string& name, uint64_t bits) {
+    const Launch& launch = cta.launch;
+    const uint32_t *block = launch.block, *size = launch.cluster;
+    uint32_t thread = uint32_t(warp * kLanes + lane);
+    uint32_t tid[3] = {thread % block[0], thread / block[0] % block[1], thread / block[0] / block[1]};
+    uint32_t in_cluster[3] = {cta.rank % size[0], cta.rank / size[0] % size[1], cta.rank / size[0] / size[1]};
+    if (name == "shared") return cta.kernel_address(uint32_t(bits));
+    size_t dot = name.find('.');
+    if (dot != std::string::npos && name.size() == dot + 2 && name[dot + 1] >= 'x' && name[dot + 1] <= 'z') {
+        int axis = name[dot + 1] - 'x';
+        std::string base = name.substr(0, dot);
+        if (base == "tid") return tid[axis];
+        if (base == "ntid") return block[axis];
+        if (base == "ctaid") return cta.index[axis];
+        if (base == "nctaid") return launch.grid[axis];
+        if (base == "clusterid") return cta.index[axis] / size[axis];
+        if (base == "nclusterid") return launch.grid[axis] / size[axis];
+        if (base == "cluster_ctaid") return in_cluster[axis];
+        if (base == "cluster_nctaid") return size[axis];
+    }
+    if (name == "laneid") return uint64_t(lane);
+    if (name == "warpid") return uint64_t(warp);
+    if (name == "cluster_ctarank") return cta.rank;
+    if (name == "cluster_nctarank") return size[0] * size[1] * size[2];
+    if (name == "lanemask_eq") return 1u << lane;
+    if (name == "lanemask_lt") return (1u << lane) - 1;
+    if (name == "lanemask_le") return (2u << lane) - 1;
+    if (name == "lanemask_gt") return ~((2u << lane) - 1);
+    if (name == "lanemask_ge") return ~((1u << lane) - 1);
+    throw Fault("special register %" + name + " is not supported");
+}
+
+}  // namespace
+
 Warp::Warp(Cta& cta, int id, const Program& program) : cta(cta), program(program), id(id) {
     r32_.assign(size_t(program.slots[int(RegClass::b32)]) * kLanes, 0xFFFFFFFFu);
     r64_.assign(size_t(program.slots[int(RegClass::b64)]) * kLanes, ~uint64_t(0));
@@ -17,19 +53,7 @@ Warp::Warp(Cta& cta, int id, const Program& program) : cta(cta), program(program
         for (int lane = 0; lane < kLanes; lane++) {
             uint64_t bits = constant.bits;
             if (!constant.special.empty()) {
-                uint32_t thread = id * kLanes + lane;
-                uint32_t tid[3] = {thread % block[0], thread / block[0] % block[1], thread / block[0] / block[1]};
-                const std::string& name = constant.special;
-                int axis = name.back() - 'x';
-                if (name.rfind("tid.", 0) == 0) bits = tid[axis];
-                else if (name.rfind("ntid.", 0) == 0) bits = block[axis];
-                else if (name.rfind("ctaid.", 0) == 0) bits = cta.index[axis];
-                else if (name.rfind("nctaid.", 0) == 0) bits = cta.launch.grid[axis];
-                else if (name == "laneid") bits = lane;
-                else if (name == "warpid") bits = id;
-                else if (name == "cluster_ctarank" || name.rfind("cluster_ctaid.", 0) == 0) bits = 0;
-                else if (name == "cluster_nctarank" || name.rfind("cluster_nctaid.", 0) == 0) bits = 1;
-                else throw Fault("special register %" + name + " is not supported");
+                bits = special_register(cta, id, lane, constant.special, bits);
             }
             if (constant.cls == RegClass::b64) r64(constant.slot)[lane] = bits;
             else if (constant.cls == RegClass::b32) r32(constant.slot)[lane] = uint32_t(bits);
@@ -86,7 +110,7 @@ bool Warp::run(int budget) {
         tried = 0;
         budget--;
         executed++;
-        if (cta.count_opcodes) cta.stats.warp_instructions++;
+        cta.stats.warp_instructions++;
         if (status == Status::next) {
             fragment.pc++;
         } else if (status == Status::jumped) {

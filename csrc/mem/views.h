@@ -13,6 +13,11 @@ struct Fault : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// No warp can advance and no asynchronous work is in flight.
+struct Deadlock : Fault {
+    using Fault::Fault;
+};
+
 std::string format(const char* fmt, ...) __attribute__((format(printf, 1, 2)));
 
 // Global memory. Both return host pointers to n bytes and throw Fault if any of them is unmapped or read-only.

@@ -12,13 +12,14 @@ except ImportError as error:  # pragma: no cover - a packaging matter
         "and without FA4_CUTE_NO_EMULATOR"
     ) from error
 
-from .machine import EmulationError, Machine, Schedule, encode_tensor_map
+from .machine import Deadlock, EmulationError, Machine, Schedule, encode_tensor_map
 from .module import Module, Param
 
 PtxError = _core.PtxError
 RunStats = _core.Stats
 
 __all__ = [
+    "Deadlock",
     "EmulationError",
     "Machine",
     "Module",

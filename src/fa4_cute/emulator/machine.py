@@ -9,6 +9,7 @@ from . import _core
 from .module import Module
 
 EmulationError = _core.Fault
+Deadlock = _core.Deadlock
 
 _SWIZZLE_CODES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 
@@ -103,10 +104,10 @@ class Machine:
         """Runs a kernel to completion and returns RunStats.
 
         Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
-        deadlock (with every warp's position), and NotImplementedError for clusters.
+        deadlock (Deadlock, with every warp's position). ValueError for a launch shape that no device would accept.
         """
-        if cluster != (1, 1, 1):
-            raise NotImplementedError(f"cluster: got {cluster}, only (1, 1, 1) is emulated yet")
+        if any(n % c for n, c in zip(grid, cluster, strict=True)) or cluster[0] * cluster[1] * cluster[2] > 16:
+            raise ValueError(f"cluster: got {cluster}, must divide the grid {grid} and have at most 16 CTAs")
         required = module.block(kernel)
         if any(required) and required != tuple(block):
             raise ValueError(f"block: got {block}, the kernel requires {required}")
@@ -119,6 +120,7 @@ class Machine:
             self._memory,
             grid,
             block,
+            cluster,
             smem_bytes,
             params,
             _MODES[schedule.mode],

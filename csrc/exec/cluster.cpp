@@ -1,0 +1,51 @@
+// A cluster of CTAs from launch to exit.
+#include "state.h"
+
+namespace fa4emu {
+
+Cluster::Cluster(const Program& program_, const Launch& launch_, GlobalView& global_, const uint32_t first[3])
+    : program(program_), launch(launch_), global(global_) {
+    const uint32_t* size = launch.cluster;
+    for (uint32_t z = 0; z < size[2]; z++)
+        for (uint32_t y = 0; y < size[1]; y++)
+            for (uint32_t x = 0; x < size[0]; x++) {
+                uint32_t index[3] = {first[0] + x, first[1] + y, first[2] + z};
+                ctas.push_back(std::make_unique<Cta>(*this, uint32_t(ctas.size()), index));
+            }
+}
+
+void Cluster::run() {
+    bool randomly = launch.schedule.mode == Schedule::random;
+    for (;;) {
+        bool all_done = true, progress = false, blocked = true;
+        for (const auto& cta : ctas) all_done &= cta->done();
+        if (all_done) break;
+        for (const auto& cta : ctas) progress |= cta->run_warps();
+        if (progress) continue;
+        for (const auto& cta : ctas) progress |= cta->complete_one(randomly);
+        if (progress) continue;
+        for (const auto& cta : ctas) blocked &= cta->blocked();  // a random schedule may merely have skipped everybody
+        if (!blocked) continue;
+        const uint32_t* index = ctas[0]->index;
+        std::string report = format("deadlock in CTA (%u,%u,%u): no warp can advance and nothing is in flight\n", index[0], index[1], index[2]);
+        for (const auto& cta : ctas) report += cta->positions();
+        throw Deadlock(report);
+    }
+    for (const auto& cta : ctas)
+        while (cta->complete_one(false)) {
+        }
+    for (const auto& cta : ctas) cta->check_exit();
+}
+
+Stats Cluster::stats() const {
+    Stats total;
+    for (const auto& cta : ctas) {
+        total.warp_instructions += cta->stats.warp_instructions;
+        total.mma += cta->stats.mma;
+        total.tma_loads += cta->stats.tma_loads;
+        total.tma_stores += cta->stats.tma_stores;
+    }
+    return total;
+}
+
+}  // namespace fa4emu
