@@ -118,5 +118,5 @@ def test_launch_arguments():
         Machine().launch(module, "k", block=(32, 1, 1), params=bytes(8), **common)
     with pytest.raises(ValueError, match="params: got 4 bytes, the kernel takes 8"):
         Machine().launch(module, "k", block=(64, 1, 1), params=bytes(4), **common)
-    with pytest.raises(NotImplementedError, match="cluster"):
+    with pytest.raises(ValueError, match="cluster"):
         Machine().launch(module, "k", block=(64, 1, 1), params=bytes(8), cluster=(2, 1, 1), **common)

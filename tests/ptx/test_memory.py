@@ -87,6 +87,7 @@ st.global.b64 [%out+24], %q0;"""
 def test_shared_memory_starts_poisoned():
     """What was never written is NaN in every float format, so that it cannot pass for a result."""
     out = np.zeros(32, np.float32)
-    body = "mov.u32 %r0, %tid.x;\nmad.wide.u32 %q0, %r0, 4, %out;\nmov.u32 %r1, smem;\nld.shared.f32 %f0, [%r1];\nst.global.f32 [%q0], %f0;"
+    body = "mov.u32 %r0, %tid.x;\nmad.wide.u32 %q0, %r0, 4, %out;\n"
+    body += "mov.u32 %r1, smem;\nld.shared.f32 %f0, [%r1];\nst.global.f32 [%q0], %f0;"
     run(body, {"out": out}, Launch(smem_bytes=64))
     assert np.isnan(out).all()

@@ -121,7 +121,7 @@ def test_leak_at_exit():
 
 def test_columns_that_are_not_allocated():
     body = ALLOC + "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r12+64];\n" + DEALLOC
-    with pytest.raises(EmulationError, match="TMEM column 64 .* is not allocated"):
+    with pytest.raises(EmulationError, match=r"TMEM column 64 .* is not allocated"):
         run(body, {}, Launch(block=128, smem_bytes=16))
 
 
@@ -133,7 +133,7 @@ def test_lanes_of_another_warp():
 
 def test_allocation_after_giving_up_the_permit():
     again = "@%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r2+8], 64;\n"
-    with pytest.raises(EmulationError, match="after tcgen05.relinquish_alloc_permit"):
+    with pytest.raises(EmulationError, match=r"after tcgen05\.relinquish_alloc_permit"):
         run(ALLOC + DEALLOC + again, {}, Launch(block=128, smem_bytes=16))
 
 
