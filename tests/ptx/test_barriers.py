@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ptx_harness import Launch, run
 
-from fa4_cute.emulator import EmulationError, Schedule
+from fa4_cute.emulator import Deadlock, EmulationError, Schedule
 
 SCHEDULES = [Schedule.eager(), Schedule.lazy(), *map(Schedule.random, range(4))]
 THREAD = "mov.u32 %r0, %tid.x;\nmov.u32 %r1, %warpid;\nmov.u32 %r2, smem;\n"
@@ -114,7 +114,7 @@ def test_expect_without_arrival():
 
 def test_deadlock_report_names_warp_line_and_barrier():
     body = init(2, 24) + "setp.eq.u32 %p1, %r1, 1;\n@!%p1 bra END;\n" + wait(0, "STUCK", 24) + "END:"
-    with pytest.raises(EmulationError) as caught:
+    with pytest.raises(Deadlock) as caught:
         run(body, {}, Launch(block=64, smem_bytes=64))
     text = str(caught.value)
     assert "deadlock in CTA (0,0,0)" in text
