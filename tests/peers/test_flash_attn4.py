@@ -16,7 +16,7 @@ from exact import attention, tolerance
 from flash_attn4 import PeerConfig, compile_peer
 from peer_launch import run
 
-from fa4_cute.emulator import EmulationError, PtxError, Schedule
+from fa4_cute.emulator import EmulationError, Schedule
 
 pytestmark = [pytest.mark.usefixtures("peer"), pytest.mark.timeout(300)]
 
@@ -80,11 +80,6 @@ PAIR_CASES = [
     *(Case(128, False, dtype, n, n) for dtype in ("bf16", "fp16") for n in (300, 512)),
     Case(128, False, "bf16", 300, 300, heads=8, heads_kv=2, batch=2),
 ]
-NO_CLUSTERS = pytest.mark.xfail(
-    reason="CTA pairs need clusters, which the emulator does not have",
-    raises=(PtxError, NotImplementedError),
-    strict=True,
-)
 
 
 def inputs(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -96,7 +91,7 @@ def inputs(case: Case) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
 
-@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=NO_CLUSTERS) for case in PAIR_CASES)], ids=str)
+@pytest.mark.parametrize("case", [*CASES, *PAIR_CASES], ids=str)
 def test_result(case: Case) -> None:
     q, k, v = inputs(case)
     scale = 1.0 / math.sqrt(case.head_dim)
