@@ -22,28 +22,31 @@ NB_MODULE(_core, m) {
     bind_tensor(m);
 
     nb::class_<ModuleText>(m, "ModuleText")
-        .def("kernels", [](const ModuleText& self) {
-            std::vector<std::string> names;
-            for (const auto& [name, kernel] : self.kernels) names.push_back(name);
-            return names;
-        })
-        .def("params", [](const ModuleText& self, const std::string& kernel) {
-            std::vector<std::tuple<std::string, uint32_t, uint32_t, uint32_t>> out;
-            for (const auto& p : self.kernels.at(kernel).params) out.emplace_back(p.name, p.offset, p.size, p.align);
-            return out;
-        })
-        .def("reqntid", [](const ModuleText& self, const std::string& kernel) {
-            const auto& k = self.kernels.at(kernel);
-            return std::vector<uint32_t>(k.reqntid, k.reqntid + 3);
-        })
+        .def("kernels",
+             [](const ModuleText& self) {
+                 std::vector<std::string> names;
+                 for (const auto& [name, kernel] : self.kernels) names.push_back(name);
+                 return names;
+             })
+        .def("params",
+             [](const ModuleText& self, const std::string& kernel) {
+                 std::vector<std::tuple<std::string, uint32_t, uint32_t, uint32_t>> out;
+                 for (const auto& p : self.kernels.at(kernel).params)
+                     out.emplace_back(p.name, p.offset, p.size, p.align);
+                 return out;
+             })
+        .def("reqntid",
+             [](const ModuleText& self, const std::string& kernel) {
+                 const auto& k = self.kernels.at(kernel);
+                 return std::vector<uint32_t>(k.reqntid, k.reqntid + 3);
+             })
         .def_prop_ro("target", [](const ModuleText& self) { return self.target; })
         .def_prop_ro("static_shared_bytes", [](const ModuleText& self) { return self.static_shared_bytes; });
     nb::class_<Program>(m, "Program").def("instructions", [](const Program& self) { return self.code.size(); });
     nb::class_<GlobalMemory>(m, "GlobalMemory")
         .def(nb::init<>())
-        .def("map", [](GlobalMemory& self, uintptr_t data, uint64_t bytes, const std::string& name, bool writable) {
-            return self.map(reinterpret_cast<uint8_t*>(data), bytes, name, writable);
-        })
+        .def("map", [](GlobalMemory& self, uintptr_t data, uint64_t bytes, const std::string& name,
+                       bool writable) { return self.map(reinterpret_cast<uint8_t*>(data), bytes, name, writable); })
         .def("clear", &GlobalMemory::clear);
     nb::class_<Stats>(m, "Stats")
         .def_ro("warp_instructions", &Stats::warp_instructions)
@@ -56,15 +59,20 @@ NB_MODULE(_core, m) {
     m.def(
         "launch",
         [](const Program& program, GlobalMemory& memory, std::array<uint32_t, 3> grid, std::array<uint32_t, 3> block,
-           std::array<uint32_t, 3> cluster,
-           uint32_t smem_bytes, nb::bytes params, int mode, uint64_t seed, int workers) {
-            Launch launch{{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, {cluster[0], cluster[1], cluster[2]}, smem_bytes, {}, {}};
+           std::array<uint32_t, 3> cluster, uint32_t smem_bytes, nb::bytes params, int mode, uint64_t seed,
+           int workers) {
+            Launch launch{{grid[0], grid[1], grid[2]},
+                          {block[0], block[1], block[2]},
+                          {cluster[0], cluster[1], cluster[2]},
+                          smem_bytes,
+                          {},
+                          {}};
             auto data = static_cast<const uint8_t*>(params.data());
             launch.params.assign(data, data + params.size());
             launch.schedule = {Schedule::Mode(mode), seed};
             nb::gil_scoped_release release;
             return run_grid(program, launch, memory, workers);
         },
-        nb::arg("program"), nb::arg("memory"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"), nb::arg("smem_bytes"), nb::arg("params"),
-        nb::arg("mode"), nb::arg("seed"), nb::arg("workers"));
+        nb::arg("program"), nb::arg("memory"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
+        nb::arg("smem_bytes"), nb::arg("params"), nb::arg("mode"), nb::arg("seed"), nb::arg("workers"));
 }

@@ -31,7 +31,8 @@ std::vector<Destination> destinations(Warp& warp, const Inst& inst, int lane, u3
     Cta& cta = warp.cta;
     if (inst.list.empty()) {
         Cta& target = cta.owner(to);
-        if (!inst.arg[2] && to >> 24 != barrier >> 24) throw Fault("the mbarrier is in another CTA than the destination: that needs .cta_group::2");
+        if (!inst.arg[2] && to >> 24 != barrier >> 24)
+            throw Fault("the mbarrier is in another CTA than the destination: that needs .cta_group::2");
         if (inst.arg[2] && to >> 25 != barrier >> 25) throw Fault("the mbarrier is outside the destination's CTA pair");
         return {{&target, target.local(to), barrier}};
     }
@@ -51,7 +52,8 @@ Status tensor_load(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
     for_lanes(mask, [&](int lane) {
         TensorMap map = tensor_map_at(warp, warp.r64(inst.s[1])[lane]);
-        if (map.rank != inst.coords.size()) throw Fault(format("tensor map has rank %u, the instruction %zu", map.rank, inst.coords.size()));
+        if (map.rank != inst.coords.size())
+            throw Fault(format("tensor map has rank %u, the instruction %zu", map.rank, inst.coords.size()));
         u32 to = warp.r32(inst.s[0])[lane] + u32(inst.imm);
         u32 barrier = warp.r32(inst.s[2])[lane] + u32(inst.arg[1]);
         Coordinates c = coordinates(warp, inst, lane);
@@ -72,7 +74,8 @@ Status tensor_store(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
     for_lanes(mask, [&](int lane) {
         TensorMap map = tensor_map_at(warp, warp.r64(inst.s[1])[lane]);
-        if (map.rank != inst.coords.size()) throw Fault(format("tensor map has rank %u, the instruction %zu", map.rank, inst.coords.size()));
+        if (map.rank != inst.coords.size())
+            throw Fault(format("tensor map has rank %u, the instruction %zu", map.rank, inst.coords.size()));
         u32 from = cta.local(warp.r32(inst.s[0])[lane] + u32(inst.imm));
         Coordinates c = coordinates(warp, inst, lane);
         cta.stats.tma_stores++;
@@ -137,7 +140,8 @@ Status bulk_copy(Warp& warp, const Inst& inst, u32 mask) {
         cta.stats.tma_loads++;
         bool global = inst.arg[0] == 0;
         cta.submit_copy({[&cta, to, from, bytes, barrier, global] {
-                             const uint8_t* data = global ? cta.global.read(from, bytes) : cta.shared_at(u32(from), bytes);
+                             const uint8_t* data =
+                                 global ? cta.global.read(from, bytes) : cta.shared_at(u32(from), bytes);
                              std::memmove(cta.shared_at(u32(to), bytes), data, bytes);
                              cta.complete_tx(barrier, bytes);
                          },
@@ -150,7 +154,8 @@ bool bind_bulk_copy(Binder& b) {
     auto plain = [&](size_t i, RegClass cls) {
         if (i >= b.raw.operands.size()) b.fail("too few operands");
         const Operand& operand = b.raw.operands[i];
-        if (operand.kind != Operand::address || operand.value || operand.items.size() != 1) b.fail("expected [register]");
+        if (operand.kind != Operand::address || operand.value || operand.items.size() != 1)
+            b.fail("expected [register]");
         return b.slot_of(operand.items[0], cls);
     };
     bool to_global = !b.rest.empty() && b.rest[0] == "global";
@@ -177,8 +182,10 @@ bool bind_tensor_copy(Binder& b) {
     b.take_one({"shared::cta", "shared::cluster"});
     b.inst.arg[2] = !stores && b.take("cta_group::2");
     b.take("cta_group::1");
-    if (stores) b.take_one({"bulk_group"});
-    else b.take_one({"mbarrier::complete_tx::bytes"});
+    if (stores)
+        b.take_one({"bulk_group"});
+    else
+        b.take_one({"mbarrier::complete_tx::bytes"});
     const auto& operands = b.raw.operands;
     size_t shared = stores ? 1 : 0, tensor = stores ? 0 : 1;
     if (operands.size() < (stores ? 2u : 3u)) b.fail("too few operands");
@@ -227,8 +234,9 @@ bool bind_async(Binder& b) {
         return true;
     }
     if (base == "fence") {  // accepted: ordering between proxies is not modelled yet
-        for (const char* word : {"proxy", "async", "alias", "tensormap::generic", "mbarrier_init", "acq_rel", "sc", "release", "acquire",
-                                 "shared::cta", "shared::cluster", "global", "cluster", "cta", "gpu", "sys"})
+        for (const char* word :
+             {"proxy", "async", "alias", "tensormap::generic", "mbarrier_init", "acq_rel", "sc", "release", "acquire",
+              "shared::cta", "shared::cluster", "global", "cluster", "cta", "gpu", "sys"})
             b.take(word);
         b.inst.run = nothing;
         return true;

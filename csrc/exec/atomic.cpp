@@ -17,21 +17,33 @@ enum Operation { add, min, max, bit_and, bit_or, bit_xor, exchange, compare_and_
 template <class T>
 T apply(int operation, T old, T b, T c) {
     switch (operation) {
-        case add: return T(old + b);
-        case min: return old < b ? old : b;
-        case max: return old > b ? old : b;
-        case exchange: return b;
-        case compare_and_swap: return old == b ? c : old;
-        default: break;
+        case add:
+            return T(old + b);
+        case min:
+            return old < b ? old : b;
+        case max:
+            return old > b ? old : b;
+        case exchange:
+            return b;
+        case compare_and_swap:
+            return old == b ? c : old;
+        default:
+            break;
     }
     if constexpr (std::is_integral_v<T>) {
         switch (operation) {
-            case bit_and: return old & b;
-            case bit_or: return old | b;
-            case bit_xor: return old ^ b;
-            case increment: return old >= b ? T(0) : T(old + 1);
-            case decrement: return old == 0 || old > b ? b : T(old - 1);
-            default: break;
+            case bit_and:
+                return old & b;
+            case bit_or:
+                return old | b;
+            case bit_xor:
+                return old ^ b;
+            case increment:
+                return old >= b ? T(0) : T(old + 1);
+            case decrement:
+                return old == 0 || old > b ? b : T(old - 1);
+            default:
+                break;
         }
     }
     return old;
@@ -81,10 +93,16 @@ bool bind_atomic(Binder& b) {
     if (returns) b.inst.d[0] = b.destination(0, cls);
     bind_memory_operand(b, b.raw.operands[first]);
     for (size_t i = 0; i < sources; i++) b.inst.s[1 + i] = b.source(first + 1 + i, cls);
-    b.inst.run = type == "u32" || type == "b32" ? atomic<u32> : type == "s32" ? atomic<int32_t> : type == "f32" ? atomic<float>
-                 : type == "u64" || type == "b64" ? atomic<u64> : type == "s64" ? atomic<int64_t> : type == "f64" ? atomic<double> : nullptr;
+    b.inst.run = type == "u32" || type == "b32"   ? atomic<u32>
+                 : type == "s32"                  ? atomic<int32_t>
+                 : type == "f32"                  ? atomic<float>
+                 : type == "u64" || type == "b64" ? atomic<u64>
+                 : type == "s64"                  ? atomic<int64_t>
+                 : type == "f64"                  ? atomic<double>
+                                                  : nullptr;
     bool bitwise = b.inst.arg[0] >= bit_and && b.inst.arg[0] <= bit_xor;
-    if (!b.inst.run || (type[0] == 'f' && b.inst.arg[0] != add) || (bitwise && type[0] != 'b')) b.fail("unsupported type");
+    if (!b.inst.run || (type[0] == 'f' && b.inst.arg[0] != add) || (bitwise && type[0] != 'b'))
+        b.fail("unsupported type");
     return true;
 }
 

@@ -25,7 +25,8 @@ Status named_barrier(Warp& warp, const Inst& inst, u32 mask) {
         throw Fault(format("barrier %u with %u threads: must be a multiple of 32 up to the CTA's size", id, threads));
     NamedBarrier& barrier = cta.named[id];
     if (barrier.arrived && barrier.threads != threads)
-        throw Fault(format("barrier %u: %u threads here, %u said by those who arrived before", id, threads, barrier.threads));
+        throw Fault(
+            format("barrier %u: %u threads here, %u said by those who arrived before", id, threads, barrier.threads));
     barrier.threads = threads;
     barrier.arrived += kLanes;
     if (barrier.arrived == threads) {
@@ -47,8 +48,10 @@ bool bind_named(Binder& b) {
     b.take("aligned");
     if (b.raw.operands.empty() || b.raw.operands.size() > 2) b.fail("expected one or two operands");
     b.inst.s[0] = b.source(0, RegClass::b32);
-    if (b.raw.operands.size() == 2) b.inst.s[1] = b.source(1, RegClass::b32);
-    else if (!b.inst.arg[0]) b.fail("arrive needs a thread count");
+    if (b.raw.operands.size() == 2)
+        b.inst.s[1] = b.source(1, RegClass::b32);
+    else if (!b.inst.arg[0])
+        b.fail("arrive needs a thread count");
     b.inst.run = named_barrier;
     return true;
 }
@@ -97,8 +100,10 @@ Status mbarrier_arrive(Warp& warp, const Inst& inst, u32 mask) {
 Status mbarrier_tx(Warp& warp, const Inst& inst, u32 mask) {
     for_lanes(mask, [&](int lane) {
         u32 at = address(warp, inst, lane), bytes = warp.r32(inst.s[1])[lane];
-        if (inst.arg[0]) warp.cta.complete_tx(at, bytes);
-        else warp.cta.expect_tx(at, bytes);
+        if (inst.arg[0])
+            warp.cta.complete_tx(at, bytes);
+        else
+            warp.cta.expect_tx(at, bytes);
     });
     return Status::next;
 }
@@ -109,16 +114,18 @@ Status mbarrier_wait(Warp& warp, const Inst& inst, u32 mask) {
     bool done = true;
     u32 passed = 0;
     for_lanes(mask, [&](int lane) {
-        u32 at = address(warp, inst, lane), parity = inst.arg[0] ? u32(warp.r64(inst.s[1])[lane]) : warp.r32(inst.s[1])[lane];
+        u32 at = address(warp, inst, lane),
+            parity = inst.arg[0] ? u32(warp.r64(inst.s[1])[lane]) : warp.r32(inst.s[1])[lane];
         warp.cta.local(at);
         const Mbarrier& barrier = warp.cta.mbarrier(at);
         if (parity > 1) throw Fault(format("phase parity %u: must be 0 or 1", parity));
         if (barrier.phase != parity) passed |= 1u << lane;
         if (barrier.phase != parity || !done) return;
         done = false;
-        warp.waits_for = format("mbarrier at shared 0x%x, parity %u: phase %u, %u of %u arrivals pending, tx-count %lld",
-                                warp.cta.local(at), parity, barrier.phase, barrier.pending, barrier.expected,
-                                static_cast<long long>(barrier.tx));
+        warp.waits_for =
+            format("mbarrier at shared 0x%x, parity %u: phase %u, %u of %u arrivals pending, tx-count %lld",
+                   warp.cta.local(at), parity, barrier.phase, barrier.pending, barrier.expected,
+                   static_cast<long long>(barrier.tx));
     });
     u32& p = warp.pred(inst.d[0]);
     if (inst.arg[1]) {
@@ -148,8 +155,10 @@ void bind_arrive(Binder& b) {
     if (count != first + 1 && count != first + 2) b.fail("unexpected number of operands");
     if (first) b.inst.d[0] = b.destination(0, RegClass::b64);
     bind_address(b, first);
-    if (count == first + 2) b.inst.s[1] = b.source(first + 1, RegClass::b32);
-    else if (b.inst.arg[0]) b.fail("transaction bytes are missing");
+    if (count == first + 2)
+        b.inst.s[1] = b.source(first + 1, RegClass::b32);
+    else if (b.inst.arg[0])
+        b.fail("transaction bytes are missing");
     b.inst.run = mbarrier_arrive;
 }
 
@@ -165,7 +174,8 @@ void bind_wait(Binder& b) {
 }
 
 bool bind_mbarrier(Binder& b) {
-    std::string what = b.take_one({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "try_wait", "test_wait"});
+    std::string what =
+        b.take_one({"init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "try_wait", "test_wait"});
     b.take_one({"shared", "shared::cta", "shared::cluster"});
     b.take_one({"b64"});
     if (what != "init" && what != "inval") b.take_one({"cta", "cluster"}, "");

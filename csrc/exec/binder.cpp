@@ -50,9 +50,12 @@ int Binder::register_of(const Operand& operand, RegClass cls) {
 
 int Binder::slot_of(const Operand& operand, RegClass cls) {
     switch (operand.kind) {
-        case Operand::reg: return register_of(operand, cls);
-        case Operand::imm: return constant(cls, operand.value);
-        case Operand::special: return constant(cls, 0, operand.name);
+        case Operand::reg:
+            return register_of(operand, cls);
+        case Operand::imm:
+            return constant(cls, operand.value);
+        case Operand::special:
+            return constant(cls, 0, operand.name);
         case Operand::symbol: {
             auto shared = program.module_info.shared_offsets.find(operand.name);
             if (shared != program.module_info.shared_offsets.end()) return constant(cls, shared->second, "shared");
@@ -60,7 +63,8 @@ int Binder::slot_of(const Operand& operand, RegClass cls) {
                 if (param.name == operand.name) return constant(cls, param.offset);
             fail("unknown symbol " + operand.name);
         }
-        default: fail("operand form is not supported here");
+        default:
+            fail("operand form is not supported here");
     }
 }
 
@@ -95,8 +99,9 @@ Program bind(const ModuleText& module, const std::string& kernel) {
     program.module_info.static_shared_bytes = module.static_shared_bytes;
     for (int i = 0; i < 3; i++) program.slots[i] = program.text.registers[i];
     using Family = bool (*)(Binder&);
-    static constexpr Family families[] = {bind_control, bind_convert, bind_bits,   bind_integer, bind_float, bind_half, bind_double, bind_atomic,
-                                          bind_memory,  bind_barrier, bind_async, bind_tcgen05};
+    static constexpr Family families[] = {bind_control, bind_convert, bind_bits,   bind_integer,
+                                          bind_float,   bind_half,    bind_double, bind_atomic,
+                                          bind_memory,  bind_barrier, bind_async,  bind_tcgen05};
     program.code.reserve(program.text.instructions.size());
     for (const RawInst& raw : program.text.instructions) {
         Binder binder(program, raw);

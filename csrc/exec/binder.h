@@ -12,13 +12,13 @@ class Binder {
     Binder(Program& program, const RawInst& raw) : program(program), raw(raw), rest(raw.modifiers) {}
 
     [[noreturn]] void fail(const std::string& reason) const { throw PtxError(raw.line, raw.text, reason); }
-    bool take(const char* modifier);              // true and claimed if present
+    bool take(const char* modifier);  // true and claimed if present
     std::string take_one(std::initializer_list<const char*> choices, const char* fallback = nullptr);
-    std::string take_type();                      // the last modifier
-    void finish() const;                          // every modifier must have been claimed
+    std::string take_type();  // the last modifier
+    void finish() const;      // every modifier must have been claimed
     void operands(size_t count) const;
 
-    int source(size_t operand, RegClass cls);     // slot of a register, immediate, special register or symbol
+    int source(size_t operand, RegClass cls);  // slot of a register, immediate, special register or symbol
     int destination(size_t operand, RegClass cls);
     int predicate_source(size_t operand, bool& negated);
     int constant(RegClass cls, uint64_t bits, const std::string& special = "");
@@ -47,7 +47,9 @@ bool bind_async(Binder& binder);
 bool bind_tcgen05(Binder& binder);
 
 // Instructions whose type says only how many bytes they move or combine.
-inline bool is_access(const std::string& base) { return base == "ld" || base == "st" || base == "atom" || base == "red"; }
+inline bool is_access(const std::string& base) {
+    return base == "ld" || base == "st" || base == "atom" || base == "red";
+}
 
 inline RegClass class_of(const std::string& type) {
     if (type == "pred") return RegClass::pred;

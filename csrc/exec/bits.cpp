@@ -77,12 +77,24 @@ u32 permute_mode(u32 a, u32 b, u32 c, int mode) {
     u32 s = c & 3, pick[4];
     for (u32 i = 0; i < 4; i++) {
         switch (mode) {
-            case 0: pick[i] = s + i; break;                                      // f4e
-            case 1: pick[i] = (s - i) & 7; break;                                // b4e
-            case 2: pick[i] = s; break;                                          // rc8
-            case 3: pick[i] = std::max(i, s); break;                             // ecl
-            case 4: pick[i] = std::min(i, s); break;                             // ecr
-            default: pick[i] = (s & 1 ? 2 : 0) + (i & 1); break;                 // rc16
+            case 0:
+                pick[i] = s + i;
+                break;  // f4e
+            case 1:
+                pick[i] = (s - i) & 7;
+                break;  // b4e
+            case 2:
+                pick[i] = s;
+                break;  // rc8
+            case 3:
+                pick[i] = std::max(i, s);
+                break;  // ecl
+            case 4:
+                pick[i] = std::min(i, s);
+                break;  // ecr
+            default:
+                pick[i] = (s & 1 ? 2 : 0) + (i & 1);
+                break;  // rc16
         }
     }
     return permute(a, b, pick[0] | pick[1] << 4 | pick[2] << 8 | pick[3] << 12);
@@ -111,11 +123,17 @@ bool bind_funnel(Binder& b) {
     b.take_one({"b32"});
     bind_operands(b, RegClass::b32, RegClass::b32, 3);
     if (left)
-        b.inst.run = clamp ? ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 n) { return u32((u64(y) << 32 | x) << std::min(n, 32u) >> 32); }>
-                           : ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 n) { return u32((u64(y) << 32 | x) << (n & 31) >> 32); }>;
+        b.inst.run =
+            clamp ? ternary<u32, u32, u32, u32,
+                            [](u32 x, u32 y, u32 n) { return u32((u64(y) << 32 | x) << std::min(n, 32u) >> 32); }>
+                  : ternary<u32, u32, u32, u32,
+                            [](u32 x, u32 y, u32 n) { return u32((u64(y) << 32 | x) << (n & 31) >> 32); }>;
     else
-        b.inst.run = clamp ? ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 n) { return u32((u64(y) << 32 | x) >> std::min(n, 32u)); }>
-                           : ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 n) { return u32((u64(y) << 32 | x) >> (n & 31)); }>;
+        b.inst.run =
+            clamp
+                ? ternary<u32, u32, u32, u32,
+                          [](u32 x, u32 y, u32 n) { return u32((u64(y) << 32 | x) >> std::min(n, 32u)); }>
+                : ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 n) { return u32((u64(y) << 32 | x) >> (n & 31)); }>;
     return true;
 }
 
@@ -140,8 +158,11 @@ bool bind_counts(Binder& b) {
     bool wide = class_of(type) == RegClass::b64;
     bind_operands(b, base == "brev" && wide ? RegClass::b64 : RegClass::b32, class_of(type), 1);
     if (base == "bfind") {
-        b.inst.run = type == "u32" ? unary<u32, u32, find_leading<u32>> : type == "s32" ? unary<u32, i32, find_leading<i32>>
-                     : type == "u64" ? unary<u32, u64, find_leading<u64>> : type == "s64" ? unary<u32, i64, find_leading<i64>> : nullptr;
+        b.inst.run = type == "u32"   ? unary<u32, u32, find_leading<u32>>
+                     : type == "s32" ? unary<u32, i32, find_leading<i32>>
+                     : type == "u64" ? unary<u32, u64, find_leading<u64>>
+                     : type == "s64" ? unary<u32, i64, find_leading<i64>>
+                                     : nullptr;
     } else if (base == "popc") {
         b.inst.run = wide ? unary<u32, u64, [](u64 a) { return u32(std::popcount(a)); }>
                           : unary<u32, u32, [](u32 a) { return u32(std::popcount(a)); }>;
@@ -162,8 +183,11 @@ bool bind_extract(Binder& b) {
     RegClass cls = class_of(type);
     b.inst.d[0] = b.destination(0, cls), b.inst.s[0] = b.source(1, cls);
     b.inst.s[1] = b.source(2, RegClass::b32), b.inst.s[2] = b.source(3, RegClass::b32);
-    b.inst.run = type == "u32" ? ternary<u32, u32, u32, u32, extract<u32>> : type == "s32" ? ternary<i32, i32, u32, u32, extract<i32>>
-                 : type == "u64" ? ternary<u64, u64, u32, u32, extract<u64>> : type == "s64" ? ternary<i64, i64, u32, u32, extract<i64>> : nullptr;
+    b.inst.run = type == "u32"   ? ternary<u32, u32, u32, u32, extract<u32>>
+                 : type == "s32" ? ternary<i32, i32, u32, u32, extract<i32>>
+                 : type == "u64" ? ternary<u64, u64, u32, u32, extract<u64>>
+                 : type == "s64" ? ternary<i64, i64, u32, u32, extract<i64>>
+                                 : nullptr;
     if (!b.inst.run) b.fail("unsupported type");
     return true;
 }
@@ -232,14 +256,16 @@ bool bind_bits(Binder& b) {
     if (base == "bfi") return bind_insert(b);
     if (base == "lop3") return bind_lop3(b);
     if (base == "popc" || base == "clz" || base == "brev" || base == "bfind") return bind_counts(b);
-    if (base == "add" || base == "addc" || base == "sub" || base == "subc" || base == "mad" || base == "madc") return bind_carry(b);
+    if (base == "add" || base == "addc" || base == "sub" || base == "subc" || base == "mad" || base == "madc")
+        return bind_carry(b);
     if (base == "bmsk") {
         bool clamps = b.take("clamp");
         if (!clamps && !b.take("wrap")) b.fail("expected .clamp or .wrap");
         b.take_one({"b32"});
         bind_operands(b, RegClass::b32, RegClass::b32, 2);
-        b.inst.run = clamps ? binary<u32, u32, u32, mask_of_width>
-                            : binary<u32, u32, u32, [](u32 start, u32 width) { return mask_of_width(start & 31, width & 31); }>;
+        b.inst.run =
+            clamps ? binary<u32, u32, u32, mask_of_width>
+                   : binary<u32, u32, u32, [](u32 start, u32 width) { return mask_of_width(start & 31, width & 31); }>;
         return true;
     }
     return false;

@@ -27,7 +27,8 @@ void Cluster::run() {
         for (const auto& cta : ctas) blocked &= cta->blocked();  // a random schedule may merely have skipped everybody
         if (!blocked) continue;
         const uint32_t* index = ctas[0]->index;
-        std::string report = format("deadlock in CTA (%u,%u,%u): no warp can advance and nothing is in flight\n", index[0], index[1], index[2]);
+        std::string report = format("deadlock in CTA (%u,%u,%u): no warp can advance and nothing is in flight\n",
+                                    index[0], index[1], index[2]);
         for (const auto& cta : ctas) report += cta->positions();
         throw Deadlock(report);
     }

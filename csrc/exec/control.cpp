@@ -17,7 +17,9 @@ Status nothing(Warp&, const Inst&, u32) { return Status::next; }
 // are waited for; lanes that are past it, or that never come, are an error: on hardware the warp hangs.
 Status require_members(Warp& warp, u32 mask, u32 members, const char* what) {
     u32 wanted = members & warp.live;
-    if (mask & ~members) throw Fault(format("%s with member mask 0x%08x executed by lanes 0x%08x, which are not all in it", what, members, mask));
+    if (mask & ~members)
+        throw Fault(format("%s with member mask 0x%08x executed by lanes 0x%08x, which are not all in it", what,
+                           members, mask));
     if (mask == wanted) return Status::next;
     int pc = warp.fragments[warp.current].pc;
     for (const Fragment& other : warp.fragments)
@@ -63,10 +65,18 @@ Status shuffle(Warp& warp, const Inst& inst, u32 mask) {
         u32 low = u32(lane) & segment, high = low | (clamp & ~segment);
         bool ok = true;
         switch (inst.arg[0]) {
-            case 0: from = low | (distance & ~segment), ok = from <= high; break;
-            case 1: from = u32(lane) - distance, ok = int(from) >= int(high); break;
-            case 2: from = u32(lane) + distance, ok = from <= high; break;
-            case 3: from = u32(lane) ^ distance, ok = from <= high; break;
+            case 0:
+                from = low | (distance & ~segment), ok = from <= high;
+                break;
+            case 1:
+                from = u32(lane) - distance, ok = int(from) >= int(high);
+                break;
+            case 2:
+                from = u32(lane) + distance, ok = from <= high;
+                break;
+            case 3:
+                from = u32(lane) ^ distance, ok = from <= high;
+                break;
         }
         if (!ok) from = u32(lane);
         if (!(mask >> from & 1)) throw Fault(format("shfl.sync reads lane %u, which does not take part", from));
@@ -88,7 +98,8 @@ Status set_registers(Warp& warp, const Inst& inst, u32 mask) {
     int wanted = int(inst.imm), group = warp.id / 4;
     auto [known, fresh] = cta.warpgroup_registers.try_emplace(group, wanted);
     if (!fresh && known->second != wanted && warp.registers != known->second)
-        throw Fault(format("setmaxnreg %d in warpgroup %d, another of its warps said %d", wanted, group, known->second));
+        throw Fault(
+            format("setmaxnreg %d in warpgroup %d, another of its warps said %d", wanted, group, known->second));
     int change = (wanted - warp.registers) * kLanes;
     bool increase = inst.arg[0];
     if (increase && change < 0) throw Fault(format("setmaxnreg.inc to %d from %d", wanted, warp.registers));
@@ -109,7 +120,8 @@ bool bind_setmaxnreg(Binder& b) {
     b.take("sync"), b.take("aligned"), b.take_one({"u32"});
     b.operands(1);
     b.inst.imm = b.raw.operands[0].value;
-    if (b.inst.imm % 8 || b.inst.imm < 24 || b.inst.imm > 256) b.fail("register count must be a multiple of 8 in 24..256");
+    if (b.inst.imm % 8 || b.inst.imm < 24 || b.inst.imm > 256)
+        b.fail("register count must be a multiple of 8 in 24..256");
     b.inst.run = set_registers;
     return true;
 }
@@ -154,12 +166,24 @@ Status reduce(Warp& warp, const Inst& inst, u32 mask) {
     for_lanes(mask & (mask - 1), [&](int i) {
         bool less = inst.arg[1] ? int32_t(a[i]) < int32_t(out) : a[i] < out;
         switch (inst.arg[0]) {
-            case 0: out += a[i]; break;
-            case 1: out = less ? a[i] : out; break;
-            case 2: out = less ? out : a[i]; break;
-            case 3: out &= a[i]; break;
-            case 4: out |= a[i]; break;
-            default: out ^= a[i]; break;
+            case 0:
+                out += a[i];
+                break;
+            case 1:
+                out = less ? a[i] : out;
+                break;
+            case 2:
+                out = less ? out : a[i];
+                break;
+            case 3:
+                out &= a[i];
+                break;
+            case 4:
+                out |= a[i];
+                break;
+            default:
+                out ^= a[i];
+                break;
         }
     });
     for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) { d[i] = out; });
@@ -169,13 +193,15 @@ Status reduce(Warp& warp, const Inst& inst, u32 mask) {
 bool bind_reduce(Binder& b) {
     static constexpr const char* names[] = {"add", "min", "max", "and", "or", "xor"};
     b.take("sync");
-    std::string operation = b.take_one({"add", "min", "max", "and", "or", "xor"}), type = b.take_one({"u32", "s32", "b32"});
+    std::string operation = b.take_one({"add", "min", "max", "and", "or", "xor"}),
+                type = b.take_one({"u32", "s32", "b32"});
     for (int i = 0; i < 6; i++)
         if (operation == names[i]) b.inst.arg[0] = i;
     if ((type == "b32") != (b.inst.arg[0] >= 3)) b.fail("unsupported type");
     b.inst.arg[1] = type == "s32";
     b.operands(3);
-    b.inst.d[0] = b.destination(0, RegClass::b32), b.inst.s[0] = b.source(1, RegClass::b32), b.inst.s[1] = b.source(2, RegClass::b32);
+    b.inst.d[0] = b.destination(0, RegClass::b32), b.inst.s[0] = b.source(1, RegClass::b32),
+    b.inst.s[1] = b.source(2, RegClass::b32);
     b.inst.run = reduce;
     return true;
 }
@@ -204,7 +230,8 @@ bool bind_match(Binder& b) {
     b.operands(3 + pair);
     b.inst.d[0] = b.destination(0, RegClass::b32);
     if (pair) b.inst.d[1] = b.destination(1, RegClass::pred);
-    b.inst.s[0] = b.source(1 + pair, wide ? RegClass::b64 : RegClass::b32), b.inst.s[1] = b.source(2 + pair, RegClass::b32);
+    b.inst.s[0] = b.source(1 + pair, wide ? RegClass::b64 : RegClass::b32),
+    b.inst.s[1] = b.source(2 + pair, RegClass::b32);
     b.inst.arg[0] = all, b.inst.arg[1] = wide;
     b.inst.run = match;
     return true;
@@ -219,7 +246,8 @@ Status active_mask(Warp& warp, const Inst& inst, u32 mask) {
 Status map_address(Warp& warp, const Inst& inst, u32 mask) {
     const u32 *a = warp.r32(inst.s[0]), *rank = warp.r32(inst.s[1]);
     for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) {
-        if (rank[i] >= warp.cta.cluster.ctas.size()) throw Fault(format("mapa to CTA rank %u of a cluster of %zu", rank[i], warp.cta.cluster.ctas.size()));
+        if (rank[i] >= warp.cta.cluster.ctas.size())
+            throw Fault(format("mapa to CTA rank %u of a cluster of %zu", rank[i], warp.cta.cluster.ctas.size()));
         d[i] = (a[i] & 0xFFFFFF) | rank[i] << 24;
     });
     return Status::next;

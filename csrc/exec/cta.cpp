@@ -32,12 +32,16 @@ Cta::Cta(Cluster& in, uint32_t cta_rank, const uint32_t cta_index[3])
 
 Cta& Cta::owner(uint32_t address) {
     uint32_t who = address >> 24;
-    if (who >= cluster.ctas.size()) throw Fault(format("shared address 0x%x names CTA rank %u of a cluster of %zu", address, who, cluster.ctas.size()));
+    if (who >= cluster.ctas.size())
+        throw Fault(
+            format("shared address 0x%x names CTA rank %u of a cluster of %zu", address, who, cluster.ctas.size()));
     return *cluster.ctas[who];
 }
 
 uint32_t Cta::local(uint32_t address) const {
-    if (address >> 24 != rank) throw Fault(format("shared address 0x%x belongs to CTA rank %u, this is rank %u", address, address >> 24, rank));
+    if (address >> 24 != rank)
+        throw Fault(
+            format("shared address 0x%x belongs to CTA rank %u, this is rank %u", address, address >> 24, rank));
     uint32_t offset = address & 0xFFFFFF;
     if (offset < kSharedBase) throw Fault(format("0x%x is no shared address", address));
     return offset - kSharedBase;
@@ -67,8 +71,8 @@ void Cta::complete_if_done(Mbarrier& barrier) {
 void Cta::arrive(uint32_t address, uint32_t count) {
     Mbarrier& barrier = mbarrier(address);
     if (barrier.pending < count)
-        throw Fault(format("mbarrier at shared 0x%x: %u arrivals with %u pending of %u", (address & 0xFFFFFF) - kSharedBase, count,
-                           barrier.pending, barrier.expected));
+        throw Fault(format("mbarrier at shared 0x%x: %u arrivals with %u pending of %u",
+                           (address & 0xFFFFFF) - kSharedBase, count, barrier.pending, barrier.expected));
     barrier.pending -= count;
     complete_if_done(barrier);
 }

@@ -19,8 +19,10 @@ inline float flush(float x) {  // .ftz: subnormals become zeros of their sign
 }
 template <bool ftz>
 inline float f(float x) {
-    if constexpr (ftz) return flush(x);
-    else return x;
+    if constexpr (ftz)
+        return flush(x);
+    else
+        return x;
 }
 
 inline float canonical_nan() { return std::bit_cast<float>(0x7FFFFFFFu); }
@@ -40,21 +42,34 @@ inline float minimum_nan(float a, float b) { return a != a || b != b ? canonical
 inline float saturate(float x) { return x != x ? 0.0f : x < 0 ? 0.0f : x > 1 ? 1.0f : x; }  // -0 and NaN become +0
 
 template <bool ftz, Round mode>
-inline float added(float a, float b) { return f<ftz>(add_rounded<mode>(f<ftz>(a), f<ftz>(b))); }
+inline float added(float a, float b) {
+    return f<ftz>(add_rounded<mode>(f<ftz>(a), f<ftz>(b)));
+}
 template <bool ftz, Round mode>
-inline float multiplied(float a, float b) { return f<ftz>(mul_rounded<mode>(f<ftz>(a), f<ftz>(b))); }
+inline float multiplied(float a, float b) {
+    return f<ftz>(mul_rounded<mode>(f<ftz>(a), f<ftz>(b)));
+}
 template <bool ftz, Round mode>
-inline float fused(float a, float b, float c) { return f<ftz>(fma_rounded<mode>(f<ftz>(a), f<ftz>(b), f<ftz>(c))); }
+inline float fused(float a, float b, float c) {
+    return f<ftz>(fma_rounded<mode>(f<ftz>(a), f<ftz>(b), f<ftz>(c)));
+}
 
 template <bool sat>
-inline float clamp(float x) { return sat ? saturate(x) : x; }
+inline float clamp(float x) {
+    return sat ? saturate(x) : x;
+}
 
 template <bool ftz, Round mode, bool sat>
 Handler arithmetic(const std::string& base) {
-    if (base == "add") return binary<float, float, float, [](float a, float b) { return clamp<sat>(added<ftz, mode>(a, b)); }>;
-    if (base == "sub") return binary<float, float, float, [](float a, float b) { return clamp<sat>(added<ftz, mode>(a, -b)); }>;
-    if (base == "mul") return binary<float, float, float, [](float a, float b) { return clamp<sat>(multiplied<ftz, mode>(a, b)); }>;
-    if (base == "fma" || base == "mad") return ternary<float, float, float, float, [](float a, float b, float c) { return clamp<sat>(fused<ftz, mode>(a, b, c)); }>;
+    if (base == "add")
+        return binary<float, float, float, [](float a, float b) { return clamp<sat>(added<ftz, mode>(a, b)); }>;
+    if (base == "sub")
+        return binary<float, float, float, [](float a, float b) { return clamp<sat>(added<ftz, mode>(a, -b)); }>;
+    if (base == "mul")
+        return binary<float, float, float, [](float a, float b) { return clamp<sat>(multiplied<ftz, mode>(a, b)); }>;
+    if (base == "fma" || base == "mad")
+        return ternary<float, float, float, float,
+                       [](float a, float b, float c) { return clamp<sat>(fused<ftz, mode>(a, b, c)); }>;
     return nullptr;
 }
 
@@ -63,10 +78,20 @@ struct Pair {
 };
 template <bool ftz, Round mode>
 Handler pair_arithmetic(const std::string& base) {
-    if (base == "add") return binary<Pair, Pair, Pair, [](Pair a, Pair b) { return Pair{added<ftz, mode>(a.x, b.x), added<ftz, mode>(a.y, b.y)}; }>;
-    if (base == "sub") return binary<Pair, Pair, Pair, [](Pair a, Pair b) { return Pair{added<ftz, mode>(a.x, -b.x), added<ftz, mode>(a.y, -b.y)}; }>;
-    if (base == "mul") return binary<Pair, Pair, Pair, [](Pair a, Pair b) { return Pair{multiplied<ftz, mode>(a.x, b.x), multiplied<ftz, mode>(a.y, b.y)}; }>;
-    if (base == "fma") return ternary<Pair, Pair, Pair, Pair, [](Pair a, Pair b, Pair c) { return Pair{fused<ftz, mode>(a.x, b.x, c.x), fused<ftz, mode>(a.y, b.y, c.y)}; }>;
+    if (base == "add")
+        return binary<Pair, Pair, Pair,
+                      [](Pair a, Pair b) { return Pair{added<ftz, mode>(a.x, b.x), added<ftz, mode>(a.y, b.y)}; }>;
+    if (base == "sub")
+        return binary<Pair, Pair, Pair,
+                      [](Pair a, Pair b) { return Pair{added<ftz, mode>(a.x, -b.x), added<ftz, mode>(a.y, -b.y)}; }>;
+    if (base == "mul")
+        return binary<Pair, Pair, Pair, [](Pair a, Pair b) {
+            return Pair{multiplied<ftz, mode>(a.x, b.x), multiplied<ftz, mode>(a.y, b.y)};
+        }>;
+    if (base == "fma")
+        return ternary<Pair, Pair, Pair, Pair, [](Pair a, Pair b, Pair c) {
+            return Pair{fused<ftz, mode>(a.x, b.x, c.x), fused<ftz, mode>(a.y, b.y, c.y)};
+        }>;
     return nullptr;
 }
 
@@ -94,16 +119,27 @@ Handler special(const std::string& base) {
     if (base == "sin") return unary<float, float, [](float a) { return f<ftz>(std::sin(f<ftz>(a))); }>;
     if (base == "cos") return unary<float, float, [](float a) { return f<ftz>(std::cos(f<ftz>(a))); }>;
     if (base == "tanh") return unary<float, float, [](float a) { return f<ftz>(std::tanh(f<ftz>(a))); }>;
-    if (base == "div") return binary<float, float, float, [](float a, float b) { return f<ftz>(f<ftz>(a) / f<ftz>(b)); }>;
+    if (base == "div")
+        return binary<float, float, float, [](float a, float b) { return f<ftz>(f<ftz>(a) / f<ftz>(b)); }>;
     return nullptr;
 }
 
 template <bool nan, bool ftz>
 Handler extremum(bool max, bool three) {
-    constexpr auto big = [](float a, float b) { return nan ? maximum_nan(f<ftz>(a), f<ftz>(b)) : maximum(f<ftz>(a), f<ftz>(b)); };
-    constexpr auto small = [](float a, float b) { return nan ? minimum_nan(f<ftz>(a), f<ftz>(b)) : minimum(f<ftz>(a), f<ftz>(b)); };
-    constexpr auto big3 = [](float a, float b, float c) { return nan ? maximum_nan(maximum_nan(f<ftz>(a), f<ftz>(b)), f<ftz>(c)) : maximum(maximum(f<ftz>(a), f<ftz>(b)), f<ftz>(c)); };
-    constexpr auto small3 = [](float a, float b, float c) { return nan ? minimum_nan(minimum_nan(f<ftz>(a), f<ftz>(b)), f<ftz>(c)) : minimum(minimum(f<ftz>(a), f<ftz>(b)), f<ftz>(c)); };
+    constexpr auto big = [](float a, float b) {
+        return nan ? maximum_nan(f<ftz>(a), f<ftz>(b)) : maximum(f<ftz>(a), f<ftz>(b));
+    };
+    constexpr auto small = [](float a, float b) {
+        return nan ? minimum_nan(f<ftz>(a), f<ftz>(b)) : minimum(f<ftz>(a), f<ftz>(b));
+    };
+    constexpr auto big3 = [](float a, float b, float c) {
+        return nan ? maximum_nan(maximum_nan(f<ftz>(a), f<ftz>(b)), f<ftz>(c))
+                   : maximum(maximum(f<ftz>(a), f<ftz>(b)), f<ftz>(c));
+    };
+    constexpr auto small3 = [](float a, float b, float c) {
+        return nan ? minimum_nan(minimum_nan(f<ftz>(a), f<ftz>(b)), f<ftz>(c))
+                   : minimum(minimum(f<ftz>(a), f<ftz>(b)), f<ftz>(c));
+    };
     if (three) return max ? ternary<float, float, float, float, big3> : ternary<float, float, float, float, small3>;
     return max ? binary<float, float, float, big> : binary<float, float, float, small>;
 }

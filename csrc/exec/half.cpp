@@ -27,11 +27,17 @@ u32 fused(u32 a, u32 b, u32 c) {
     return to_half<bf16>(sticky(sum, low));
 }
 template <bool bf16>
-u32 added(u32 a, u32 b) { return fused<bf16>(a, bf16 ? 0x3F80 : 0x3C00, b); }
+u32 added(u32 a, u32 b) {
+    return fused<bf16>(a, bf16 ? 0x3F80 : 0x3C00, b);
+}
 template <bool bf16>
-u32 subtracted(u32 a, u32 b) { return added<bf16>(a, b ^ 0x8000); }
+u32 subtracted(u32 a, u32 b) {
+    return added<bf16>(a, b ^ 0x8000);
+}
 template <bool bf16>
-u32 multiplied(u32 a, u32 b) { return to_half<bf16>(sticky(double(from_half<bf16>(a)) * double(from_half<bf16>(b)), 0)); }
+u32 multiplied(u32 a, u32 b) {
+    return to_half<bf16>(sticky(double(from_half<bf16>(a)) * double(from_half<bf16>(b)), 0));
+}
 
 template <bool bf16, bool max, bool nan>
 u32 extremum(u32 a, u32 b) {
@@ -42,9 +48,13 @@ u32 extremum(u32 a, u32 b) {
 }
 
 template <auto F>
-u32 twice2(u32 a, u32 b) { return F(a >> 16, b >> 16) << 16 | F(a & 0xFFFF, b & 0xFFFF); }
+u32 twice2(u32 a, u32 b) {
+    return F(a >> 16, b >> 16) << 16 | F(a & 0xFFFF, b & 0xFFFF);
+}
 template <auto F>
-u32 once2(u32 a, u32 b) { return F(a & 0xFFFF, b & 0xFFFF); }
+u32 once2(u32 a, u32 b) {
+    return F(a & 0xFFFF, b & 0xFFFF);
+}
 
 template <auto F>
 Handler two(bool pair) {
@@ -59,17 +69,27 @@ Handler pick(const std::string& base, bool pair, bool nan) {
     if (base == "max") return nan ? two<extremum<bf16, true, true>>(pair) : two<extremum<bf16, true, false>>(pair);
     if (base == "min") return nan ? two<extremum<bf16, false, true>>(pair) : two<extremum<bf16, false, false>>(pair);
     if (base == "fma" && pair)
-        return ternary<u32, u32, u32, u32, [](u32 a, u32 b, u32 c) { return fused<bf16>(a >> 16, b >> 16, c >> 16) << 16 | fused<bf16>(a & 0xFFFF, b & 0xFFFF, c & 0xFFFF); }>;
-    if (base == "fma") return ternary<u32, u32, u32, u32, [](u32 a, u32 b, u32 c) { return fused<bf16>(a & 0xFFFF, b & 0xFFFF, c & 0xFFFF); }>;
+        return ternary<u32, u32, u32, u32, [](u32 a, u32 b, u32 c) {
+            return fused<bf16>(a >> 16, b >> 16, c >> 16) << 16 | fused<bf16>(a & 0xFFFF, b & 0xFFFF, c & 0xFFFF);
+        }>;
+    if (base == "fma")
+        return ternary<u32, u32, u32, u32,
+                       [](u32 a, u32 b, u32 c) { return fused<bf16>(a & 0xFFFF, b & 0xFFFF, c & 0xFFFF); }>;
     return nullptr;
 }
 
 template <bool bf16>
-u32 exponential(u32 a) { return to_half<bf16>(std::exp2(from_half<bf16>(a))); }
+u32 exponential(u32 a) {
+    return to_half<bf16>(std::exp2(from_half<bf16>(a)));
+}
 template <bool bf16>
-u32 hyperbolic(u32 a) { return to_half<bf16>(std::tanh(from_half<bf16>(a))); }
+u32 hyperbolic(u32 a) {
+    return to_half<bf16>(std::tanh(from_half<bf16>(a)));
+}
 template <auto F>
-u32 twice1(u32 a) { return F(a >> 16) << 16 | F(a & 0xFFFF); }
+u32 twice1(u32 a) {
+    return F(a >> 16) << 16 | F(a & 0xFFFF);
+}
 
 template <auto F>
 Handler one(bool pair) {
@@ -116,16 +136,28 @@ bool bind_double(Binder& b) {
     const std::string& base = b.raw.base;
     b.take_type();
     int sources = 2;
-    if (base == "add") b.inst.run = binary<double, double, double, [](double x, double y) { return x + y; }>;
-    else if (base == "sub") b.inst.run = binary<double, double, double, [](double x, double y) { return x - y; }>;
-    else if (base == "mul") b.inst.run = binary<double, double, double, [](double x, double y) { return x * y; }>;
-    else if (base == "div") b.inst.run = binary<double, double, double, [](double x, double y) { return x / y; }>;
-    else if (base == "min") b.inst.run = binary<double, double, double, [](double x, double y) { return std::fmin(x, y); }>;
-    else if (base == "max") b.inst.run = binary<double, double, double, [](double x, double y) { return std::fmax(x, y); }>;
-    else if (base == "fma") b.inst.run = ternary<double, double, double, double, [](double x, double y, double z) { return std::fma(x, y, z); }>, sources = 3;
-    else if (base == "neg") b.inst.run = unary<double, double, [](double x) { return -x; }>, sources = 1;
-    else if (base == "abs") b.inst.run = unary<double, double, [](double x) { return std::fabs(x); }>, sources = 1;
-    else b.fail("unsupported instruction on f64");
+    if (base == "add")
+        b.inst.run = binary<double, double, double, [](double x, double y) { return x + y; }>;
+    else if (base == "sub")
+        b.inst.run = binary<double, double, double, [](double x, double y) { return x - y; }>;
+    else if (base == "mul")
+        b.inst.run = binary<double, double, double, [](double x, double y) { return x * y; }>;
+    else if (base == "div")
+        b.inst.run = binary<double, double, double, [](double x, double y) { return x / y; }>;
+    else if (base == "min")
+        b.inst.run = binary<double, double, double, [](double x, double y) { return std::fmin(x, y); }>;
+    else if (base == "max")
+        b.inst.run = binary<double, double, double, [](double x, double y) { return std::fmax(x, y); }>;
+    else if (base == "fma")
+        b.inst.run =
+            ternary<double, double, double, double, [](double x, double y, double z) { return std::fma(x, y, z); }>,
+        sources = 3;
+    else if (base == "neg")
+        b.inst.run = unary<double, double, [](double x) { return -x; }>, sources = 1;
+    else if (base == "abs")
+        b.inst.run = unary<double, double, [](double x) { return std::fabs(x); }>, sources = 1;
+    else
+        b.fail("unsupported instruction on f64");
     if (base != "min" && base != "max" && base != "neg" && base != "abs") b.take("rn");
     b.operands(size_t(sources) + 1);
     b.inst.d[0] = b.destination(0, RegClass::b64);

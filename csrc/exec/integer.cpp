@@ -30,7 +30,9 @@ T remainder(T a, T b) {
     return a % b;
 }
 template <class T>
-T shift_left(T a, u32 n) { return n >= sizeof(T) * 8 ? T(0) : T(std::make_unsigned_t<T>(a) << n); }
+T shift_left(T a, u32 n) {
+    return n >= sizeof(T) * 8 ? T(0) : T(std::make_unsigned_t<T>(a) << n);
+}
 template <class T>
 T shift_right(T a, u32 n) {
     constexpr u32 bits = sizeof(T) * 8;
@@ -129,14 +131,21 @@ bool bind_multiply(Binder& b) {
     if (part == "lo" && (type == "s16" || type == "u16"))
         h = mad ? ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return (x * y + z) & 0xFFFF; }>
                 : binary<u32, u32, u32, [](u32 x, u32 y) { return x * y & 0xFFFF; }>;
-    if (part == "hi" && mad && type == "u32") h = ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return high_product(x, y) + z; }>;
-    if (part == "hi" && mad && type == "s32") h = ternary<u32, i32, i32, u32, [](i32 x, i32 y, u32 z) { return u32(high_product(x, y)) + z; }>;
-    if (part == "hi" && !mad && type == "u64") h = binary<u64, u64, u64, [](u64 x, u64 y) { return u64((unsigned __int128)(x) * y >> 64); }>;
-    if (part == "hi" && !mad && type == "s64") h = binary<i64, i64, i64, [](i64 x, i64 y) { return i64((__int128)(x) * y >> 64); }>;
-    if (part == "wide" && type == "s16" && !mad) h = binary<i32, i32, i32, [](i32 x, i32 y) { return int(int16_t(x)) * int(int16_t(y)); }>;
+    if (part == "hi" && mad && type == "u32")
+        h = ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return high_product(x, y) + z; }>;
+    if (part == "hi" && mad && type == "s32")
+        h = ternary<u32, i32, i32, u32, [](i32 x, i32 y, u32 z) { return u32(high_product(x, y)) + z; }>;
+    if (part == "hi" && !mad && type == "u64")
+        h = binary<u64, u64, u64, [](u64 x, u64 y) { return u64((unsigned __int128)(x)*y >> 64); }>;
+    if (part == "hi" && !mad && type == "s64")
+        h = binary<i64, i64, i64, [](i64 x, i64 y) { return i64((__int128)(x)*y >> 64); }>;
+    if (part == "wide" && type == "s16" && !mad)
+        h = binary<i32, i32, i32, [](i32 x, i32 y) { return int(int16_t(x)) * int(int16_t(y)); }>;
     if (part == "wide" && (type == "s16" || type == "u16") && mad)
-        h = type == "s16" ? ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return u32(int(int16_t(x)) * int(int16_t(y))) + z; }>
-                          : ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return (x & 0xFFFF) * (y & 0xFFFF) + z; }>;
+        h = type == "s16"
+                ? ternary<u32, u32, u32, u32,
+                          [](u32 x, u32 y, u32 z) { return u32(int(int16_t(x)) * int(int16_t(y))) + z; }>
+                : ternary<u32, u32, u32, u32, [](u32 x, u32 y, u32 z) { return (x & 0xFFFF) * (y & 0xFFFF) + z; }>;
     if (part == "hi" && type == "u32" && !mad) h = binary<u32, u32, u32, high_product<u32>>;
     if (part == "hi" && type == "s32" && !mad) h = binary<i32, i32, i32, high_product<i32>>;
     if (part == "wide" && type == "u32")
@@ -157,11 +166,21 @@ Status predicate_logic(Warp& warp, const Inst& inst, uint32_t mask) {
     uint32_t b = inst.s[1] >= 0 ? warp.pred(inst.s[1]) ^ (inst.negated[1] ? kAllLanes : 0) : 0;
     uint32_t value = 0;
     switch (inst.arg[0]) {
-        case 0: value = a & b; break;
-        case 1: value = a | b; break;
-        case 2: value = a ^ b; break;
-        case 3: value = ~a; break;
-        case 4: value = a; break;
+        case 0:
+            value = a & b;
+            break;
+        case 1:
+            value = a | b;
+            break;
+        case 2:
+            value = a ^ b;
+            break;
+        case 3:
+            value = ~a;
+            break;
+        case 4:
+            value = a;
+            break;
     }
     uint32_t& d = warp.pred(inst.d[0]);
     d = (d & ~mask) | (value & mask);
@@ -195,16 +214,20 @@ bool bind_shift(Binder& b) {
     bool left = b.raw.base == "shl", is_signed = type[0] == 's';
     if (type.find("16") != std::string::npos) {
         b.inst.run = left ? binary<u32, u32, u32, ([](u32 a, u32 n) { return n > 15 ? 0 : a << n & 0xFFFF; })>
-                     : is_signed ? binary<u32, u32, u32, ([](u32 a, u32 n) { return u32(uint16_t(int(int16_t(a)) >> (n > 15 ? 15 : n))); })>
-                                 : binary<u32, u32, u32, ([](u32 a, u32 n) { return n > 15 ? 0 : (a & 0xFFFF) >> n; })>;
+                     : is_signed
+                         ? binary<u32, u32, u32,
+                                  ([](u32 a, u32 n) { return u32(uint16_t(int(int16_t(a)) >> (n > 15 ? 15 : n))); })>
+                         : binary<u32, u32, u32, ([](u32 a, u32 n) { return n > 15 ? 0 : (a & 0xFFFF) >> n; })>;
         return true;
     }
     if (cls == RegClass::b64)
-        b.inst.run = left ? binary<u64, u64, u32, shift_left<u64>>
-                          : is_signed ? binary<i64, i64, u32, shift_right<i64>> : binary<u64, u64, u32, shift_right<u64>>;
+        b.inst.run = left        ? binary<u64, u64, u32, shift_left<u64>>
+                     : is_signed ? binary<i64, i64, u32, shift_right<i64>>
+                                 : binary<u64, u64, u32, shift_right<u64>>;
     else
-        b.inst.run = left ? binary<u32, u32, u32, shift_left<u32>>
-                          : is_signed ? binary<i32, i32, u32, shift_right<i32>> : binary<u32, u32, u32, shift_right<u32>>;
+        b.inst.run = left        ? binary<u32, u32, u32, shift_left<u32>>
+                     : is_signed ? binary<i32, i32, u32, shift_right<i32>>
+                                 : binary<u32, u32, u32, shift_right<u32>>;
     return true;
 }
 
@@ -281,7 +304,9 @@ Status combined_compare(Warp& warp, const Inst& inst, uint32_t mask) {
     uint32_t other = inst.s[2] >= 0 ? warp.pred(inst.s[2]) ^ (inst.negated[2] ? kAllLanes : 0) : 0;
     inst.inner(warp, plain, mask);
     uint32_t value = warp.pred(inst.d[0]);
-    auto combine = [&](uint32_t x) { return inst.imm == 1 ? x & other : inst.imm == 2 ? x | other : inst.imm == 3 ? x ^ other : x; };
+    auto combine = [&](uint32_t x) {
+        return inst.imm == 1 ? x & other : inst.imm == 2 ? x | other : inst.imm == 3 ? x ^ other : x;
+    };
     warp.pred(inst.d[0]) = (kept & ~mask) | (combine(value) & mask);
     if (inst.d[1] >= 0) {
         uint32_t& q = warp.pred(inst.d[1]);
@@ -367,7 +392,8 @@ bool bind_move(Binder& b) {
         b.inst.run = cls == RegClass::b64 ? unpack_pair : unpack_halves;
     } else {
         bind_operands(b, cls, 1);
-        b.inst.run = cls == RegClass::b64 ? unary<u64, u64, [](u64 a) { return a; }> : unary<u32, u32, [](u32 a) { return a; }>;
+        b.inst.run =
+            cls == RegClass::b64 ? unary<u64, u64, [](u64 a) { return a; }> : unary<u32, u32, [](u32 a) { return a; }>;
     }
     return true;
 }
@@ -392,7 +418,10 @@ bool bind_integer(Binder& b) {
     if (relu) {
         b.take("relu");
         if (type != "s32" || base != "min") b.fail("unsupported .relu");
-        h = binary<i32, i32, i32, [](i32 x, i32 y) { i32 m = x < y ? x : y; return m < 0 ? 0 : m; }>;
+        h = binary<i32, i32, i32, [](i32 x, i32 y) {
+            i32 m = x < y ? x : y;
+            return m < 0 ? 0 : m;
+        }>;
     }
     bind_operands(b, class_of(type), arity(base));
     b.inst.run = h;

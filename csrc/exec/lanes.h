@@ -10,8 +10,10 @@ namespace fa4emu {
 
 template <class T>
 inline T* lanes_of(Warp& warp, int slot) {
-    if constexpr (sizeof(T) == 8) return reinterpret_cast<T*>(warp.r64(slot));
-    else return reinterpret_cast<T*>(warp.r32(slot));
+    if constexpr (sizeof(T) == 8)
+        return reinterpret_cast<T*>(warp.r64(slot));
+    else
+        return reinterpret_cast<T*>(warp.r32(slot));
 }
 
 // d = F(a), d = F(a, b), d = F(a, b, c). Sources may alias the destination: lanes are independent.
@@ -59,8 +61,10 @@ template <class A>
 Handler compare_handler(const std::string& name) {
     if (name == "eq") return compare<A, [](A a, A b) { return a == b; }>;
     if (name == "ne") {
-        if constexpr (std::is_floating_point_v<A>) return compare<A, ([](A a, A b) { return a < b || a > b; })>;
-        else return compare<A, [](A a, A b) { return a != b; }>;
+        if constexpr (std::is_floating_point_v<A>)
+            return compare<A, ([](A a, A b) { return a < b || a > b; })>;
+        else
+            return compare<A, [](A a, A b) { return a != b; }>;
     }
     if (name == "lt" || name == "lo") return compare<A, [](A a, A b) { return a < b; }>;
     if (name == "le" || name == "ls") return compare<A, [](A a, A b) { return a <= b; }>;

@@ -1,6 +1,7 @@
 // Loads and stores of the param, shared and global spaces.
-#include "binder.h"
 #include "memory.h"
+
+#include "binder.h"
 
 namespace fa4emu {
 
@@ -15,7 +16,9 @@ u64 address_of(Warp& warp, const Inst& inst, int lane) {
 namespace {
 
 void require_aligned(u64 address, u32 bytes) {
-    if (address % bytes) throw Fault(format("address 0x%llx is not aligned to the %u bytes accessed", static_cast<unsigned long long>(address), bytes));
+    if (address % bytes)
+        throw Fault(format("address 0x%llx is not aligned to the %u bytes accessed",
+                           static_cast<unsigned long long>(address), bytes));
 }
 
 Space resolved(Space space, u64 address) {
@@ -32,7 +35,8 @@ const uint8_t* readable(Warp& warp, Space space, u64 address, u32 bytes) {
     if (space == Space::global) return warp.cta.global.read(address, bytes);
     if (address >= kParamBase) address -= kParamBase;
     const auto& params = warp.cta.launch.params;
-    if (address + bytes > params.size()) throw Fault(format("parameter offset %llu is out of bounds", static_cast<unsigned long long>(address)));
+    if (address + bytes > params.size())
+        throw Fault(format("parameter offset %llu is out of bounds", static_cast<unsigned long long>(address)));
     return params.data() + address;
 }
 
@@ -56,8 +60,10 @@ Status load(Warp& warp, const Inst& inst, u32 mask) {
             std::memcpy(&value, from + i * bytes, bytes);
             if (inst.arg[1] && bytes < 4) value = u64(int64_t(value << (64 - 8 * bytes)) >> (64 - 8 * bytes));
             if (inst.list[i] < 0) continue;
-            if (bytes == 8) warp.r64(inst.list[i])[lane] = value;
-            else warp.r32(inst.list[i])[lane] = u32(value);
+            if (bytes == 8)
+                warp.r64(inst.list[i])[lane] = value;
+            else
+                warp.r32(inst.list[i])[lane] = u32(value);
         }
     });
     return Status::next;
@@ -120,7 +126,8 @@ Status param_to_generic(Warp& warp, const Inst& inst, u32 mask) {
 Status is_in_space(Warp& warp, const Inst& inst, u32 mask) {
     const u64* a = warp.r64(inst.s[0]);
     u32& p = warp.pred(inst.d[0]);
-    for_lanes(mask, [&](int i) { p = (p & ~(1u << i)) | u32(int(resolved(Space::generic, a[i])) == inst.arg[0]) << i; });
+    for_lanes(mask,
+              [&](int i) { p = (p & ~(1u << i)) | u32(int(resolved(Space::generic, a[i])) == inst.arg[0]) << i; });
     return Status::next;
 }
 
@@ -134,7 +141,10 @@ Status same64(Warp& warp, const Inst& inst, u32 mask) {
 
 Space take_space(Binder& b) {
     std::string space = b.take_one({"param", "shared", "shared::cta", "shared::cluster", "global"}, "");
-    return space.empty() ? Space::generic : space == "param" ? Space::param : space == "global" ? Space::global : Space::shared;
+    return space.empty()       ? Space::generic
+           : space == "param"  ? Space::param
+           : space == "global" ? Space::global
+                               : Space::shared;
 }
 
 void bind_memory_operand(Binder& b, const Operand& address) {
@@ -146,7 +156,8 @@ void bind_memory_operand(Binder& b, const Operand& address) {
 }
 
 TensorMap tensor_map_at(Warp& warp, uint64_t address) {
-    if (address % 64) throw Fault(format("tensor map at 0x%llx is not 64-byte aligned", static_cast<unsigned long long>(address)));
+    if (address % 64)
+        throw Fault(format("tensor map at 0x%llx is not 64-byte aligned", static_cast<unsigned long long>(address)));
     Cta& cta = warp.cta;
     if (address >= kParamBase && address - kParamBase + 128 <= cta.launch.params.size())
         return decode(cta.launch.params.data() + (address - kParamBase));

@@ -42,7 +42,7 @@ struct Inst {
     bool guard_negated = false;
     int d[2] = {-1, -1};
     int s[4] = {-1, -1, -1, -1};
-    bool negated[4] = {};  // predicate sources
+    bool negated[4] = {};   // predicate sources
     std::vector<int> list;  // registers of a vector operand
     std::vector<int> coords;
     uint64_t imm = 0;
@@ -96,12 +96,12 @@ class Warp {
     std::vector<Fragment> fragments;  // sorted by pc; fragments.front() runs
     size_t current = 0;
     uint32_t live = kAllLanes;
-    uint32_t carry = 0;              // the condition code's carry, by lane
-    int registers = 0;               // per thread, after setmaxnreg
-    uint64_t blocked_at_event = 0;   // cta.events when it last found itself blocked
-    std::string waits_for;           // for the deadlock report
-    uint64_t cluster_generation = 0; // of the cluster barrier when this warp arrived, +1; 0: has not
-    uint32_t pending_arrive = 0;     // named barrier this warp sits in, +1
+    uint32_t carry = 0;               // the condition code's carry, by lane
+    int registers = 0;                // per thread, after setmaxnreg
+    uint64_t blocked_at_event = 0;    // cta.events when it last found itself blocked
+    std::string waits_for;            // for the deadlock report
+    uint64_t cluster_generation = 0;  // of the cluster barrier when this warp arrived, +1; 0: has not
+    uint32_t pending_arrive = 0;      // named barrier this warp sits in, +1
     uint64_t pending_generation = 0;
     uint64_t executed = 0;
     // Bulk groups per lane: committed groups that are not done yet, oldest first, as counts of operations left.
@@ -152,7 +152,7 @@ class Cta {
 
     // Shared addresses of a kernel: kSharedBase + offset, with the rank of the CTA within its cluster from bit 24 on.
     Cta& owner(uint32_t address);
-    uint32_t local(uint32_t address) const;             // -> offset in this CTA's window; throws for another CTA's
+    uint32_t local(uint32_t address) const;                // -> offset in this CTA's window; throws for another CTA's
     uint8_t* shared_at(uint32_t address, uint32_t bytes);  // of any CTA of the cluster
     uint32_t kernel_address(uint32_t offset) const { return (rank << 24 | kSharedBase) + offset; }
 
@@ -185,7 +185,7 @@ class Cta {
     std::vector<std::unique_ptr<Warp>> warps;
     uint32_t free_registers = 0;
     std::map<int, int> warpgroup_registers;  // last setmaxnreg value of each warpgroup
-    uint64_t& events;  // of the cluster: counts everything that can wake a blocked warp
+    uint64_t& events;                        // of the cluster: counts everything that can wake a blocked warp
     Stats stats;
 
   private:

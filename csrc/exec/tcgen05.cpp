@@ -42,7 +42,8 @@ Status alloc(Warp& warp, const Inst& inst, u32 mask) {
 
 Status dealloc(Warp& warp, const Inst& inst, u32 mask) {
     warp.require_converged(mask, "tcgen05.dealloc");
-    warp.cta.tmem.dealloc(uniform(warp, inst.s[0], mask, "the address"), uniform(warp, inst.s[1], mask, "the column count"));
+    warp.cta.tmem.dealloc(uniform(warp, inst.s[0], mask, "the address"),
+                          uniform(warp, inst.s[1], mask, "the column count"));
     warp.cta.events++;
     return Status::next;
 }
@@ -73,7 +74,8 @@ Status tmem_store(Warp& warp, const Inst& inst, u32 mask) {
     return Status::next;
 }
 
-// d: s[0]; a: s[1] (register of TMEM address if arg[0], with constant offset arg[1]); b: s[2]; idesc: s[3]; list: predicate
+// d: s[0]; a: s[1] (register of TMEM address if arg[0], with constant offset arg[1]); b: s[2]; idesc: s[3]; list:
+// predicate
 Status issue_mma(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
     for_lanes(mask, [&](int lane) {
@@ -112,7 +114,10 @@ Status commit(Warp& warp, const Inst& inst, u32 mask) {
         if (inst.list.empty()) targets.push_back(barrier);
         for (; ranks; ranks &= ranks - 1) targets.push_back((barrier & 0xFFFFFF) | u32(__builtin_ctz(ranks)) << 24);
         for (u32 at : targets) cta.mbarrier(at);
-        cta.submit_mma({[&cta, targets] { for (u32 at : targets) cta.arrive(at, 1); }, format("commit of PTX line %d", inst.raw->line)});
+        cta.submit_mma({[&cta, targets] {
+                            for (u32 at : targets) cta.arrive(at, 1);
+                        },
+                        format("commit of PTX line %d", inst.raw->line)});
     });
     return Status::next;
 }
@@ -129,8 +134,10 @@ void bind_address(Binder& b, size_t i) {
 bool bind_ld_st(Binder& b, bool loads) {
     b.take("sync"), b.take("aligned"), b.take_one({"b32"});
     std::string shape = b.take_one({"32x32b", "16x64b", "16x128b", "16x256b"});
-    b.inst.arg[0] = int(shape == "32x32b" ? TmemShape::x32x32b : shape == "16x64b" ? TmemShape::x16x64b
-                        : shape == "16x128b" ? TmemShape::x16x128b : TmemShape::x16x256b);
+    b.inst.arg[0] = int(shape == "32x32b"    ? TmemShape::x32x32b
+                        : shape == "16x64b"  ? TmemShape::x16x64b
+                        : shape == "16x128b" ? TmemShape::x16x128b
+                                             : TmemShape::x16x256b);
     std::string num = b.take_one({"x128", "x64", "x32", "x16", "x8", "x4", "x2", "x1"});
     b.inst.arg[1] = std::stoi(num.substr(1));
     b.inst.arg[2] = b.take(loads ? "pack::16b" : "unpack::16b");
@@ -138,7 +145,8 @@ bool bind_ld_st(Binder& b, bool loads) {
     bind_address(b, loads ? 1 : 0);
     const Operand& data = b.raw.operands[loads ? 0 : 1];
     if (data.kind == Operand::vector)
-        for (const Operand& item : data.items) b.inst.list.push_back(loads ? b.register_of(item, RegClass::b32) : b.slot_of(item, RegClass::b32));
+        for (const Operand& item : data.items)
+            b.inst.list.push_back(loads ? b.register_of(item, RegClass::b32) : b.slot_of(item, RegClass::b32));
     else
         b.inst.list.push_back(loads ? b.register_of(data, RegClass::b32) : b.slot_of(data, RegClass::b32));
     int wanted = Tmem::registers(TmemShape(b.inst.arg[0]), b.inst.arg[1], b.inst.arg[2]);

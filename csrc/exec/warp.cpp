@@ -55,15 +55,19 @@ Warp::Warp(Cta& cta, int id, const Program& program) : cta(cta), program(program
             if (!constant.special.empty()) {
                 bits = special_register(cta, id, lane, constant.special, bits);
             }
-            if (constant.cls == RegClass::b64) r64(constant.slot)[lane] = bits;
-            else if (constant.cls == RegClass::b32) r32(constant.slot)[lane] = uint32_t(bits);
-            else pred(constant.slot) = bits ? kAllLanes : 0;
+            if (constant.cls == RegClass::b64)
+                r64(constant.slot)[lane] = bits;
+            else if (constant.cls == RegClass::b32)
+                r32(constant.slot)[lane] = uint32_t(bits);
+            else
+                pred(constant.slot) = bits ? kAllLanes : 0;
         }
 }
 
 void Warp::require_converged(uint32_t mask, const char* what) const {
     if (mask != live)
-        throw Fault(format("%s executed by lanes 0x%08x of a warp whose live lanes are 0x%08x: all must take part", what, mask, live));
+        throw Fault(format("%s executed by lanes 0x%08x of a warp whose live lanes are 0x%08x: all must take part",
+                           what, mask, live));
 }
 
 void Warp::merge() {
@@ -71,8 +75,10 @@ void Warp::merge() {
     size_t out = 0;
     for (size_t i = 0; i < fragments.size(); i++) {
         if (!fragments[i].mask) continue;
-        if (out && fragments[out - 1].pc == fragments[i].pc) fragments[out - 1].mask |= fragments[i].mask;
-        else fragments[out++] = fragments[i];
+        if (out && fragments[out - 1].pc == fragments[i].pc)
+            fragments[out - 1].mask |= fragments[i].mask;
+        else
+            fragments[out++] = fragments[i];
     }
     fragments.resize(out);
 }

@@ -34,15 +34,18 @@ class GlobalMemory : public GlobalView {
         if (after != regions_.begin()) {
             auto& [start, region] = *std::prev(after);
             if (address + bytes <= start + region.bytes) {
-                if (writes && !region.writable) throw Fault(format("write to '%s', which is read-only", region.name.c_str()));
+                if (writes && !region.writable)
+                    throw Fault(format("write to '%s', which is read-only", region.name.c_str()));
                 return region.data + (address - start);
             }
             if (address < start + region.bytes + kGap)
                 throw Fault(format("global %s of %llu bytes ends %llu bytes past the end of '%s'", what,
                                    static_cast<unsigned long long>(bytes),
-                                   static_cast<unsigned long long>(address + bytes - start - region.bytes), region.name.c_str()));
+                                   static_cast<unsigned long long>(address + bytes - start - region.bytes),
+                                   region.name.c_str()));
         }
-        throw Fault(format("global %s at 0x%llx: nothing is mapped there", what, static_cast<unsigned long long>(address)));
+        throw Fault(
+            format("global %s at 0x%llx: nothing is mapped there", what, static_cast<unsigned long long>(address)));
     }
     std::map<uint64_t, Region> regions_;
     uint64_t next_ = kFirst;

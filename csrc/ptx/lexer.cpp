@@ -5,7 +5,9 @@
 namespace fa4emu {
 
 namespace {
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%' || c == '.' || c == ':'; }
+bool is_word(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%' || c == '.' || c == ':';
+}
 }  // namespace
 
 // ':' belongs to a word only inside modifiers such as cta_group::1; a single ':' ends a label.

@@ -19,11 +19,11 @@ enum class RegClass : uint8_t { pred, b32, b64 };  // 8- and 16-bit registers li
 struct Operand {
     enum Kind : uint8_t { reg, imm, special, symbol, vector, address, label, sink } kind = imm;
     RegClass cls = RegClass::b32;
-    int index = -1;            // register of its class, or target of a label
-    uint64_t value = 0;        // immediate bits; offset of an address
-    bool is_float = false;     // immediate was written 0f..., 0d... or with a decimal point
-    bool negated = false;      // !%p
-    std::string name;          // special register or symbol
+    int index = -1;              // register of its class, or target of a label
+    uint64_t value = 0;          // immediate bits; offset of an address
+    bool is_float = false;       // immediate was written 0f..., 0d... or with a decimal point
+    bool negated = false;        // !%p
+    std::string name;            // special register or symbol
     std::vector<Operand> items;  // vector elements; address: base, then {coordinates} of a tensor address
 };
 

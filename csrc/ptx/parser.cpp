@@ -269,8 +269,10 @@ class Parser {
         for (size_t i = 0; i <= word.size(); i++)
             if (i == word.size() || word[i] == '.') {
                 std::string part = word.substr(begin, i - begin);
-                if (begin == 0) inst.base = part;
-                else inst.modifiers.push_back(part);
+                if (begin == 0)
+                    inst.base = part;
+                else
+                    inst.modifiers.push_back(part);
                 begin = i + 1;
             }
     }

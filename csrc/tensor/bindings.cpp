@@ -78,8 +78,7 @@ TmemShape shape_of(const std::string& name) {
 }
 
 void check_regs(const Words& regs, int count) {
-    if (int(regs.shape(0)) != count || regs.shape(1) != 32)
-        throw Fault(format("regs must have shape (%d, 32)", count));
+    if (int(regs.shape(0)) != count || regs.shape(1) != 32) throw Fault(format("regs must have shape (%d, 32)", count));
 }
 
 void run_mma(std::vector<Tmem*> tmem, std::vector<Bytes> shared, uint32_t d, uint64_t a, uint64_t b, uint32_t idesc,
@@ -110,16 +109,22 @@ void bind_tensor(nb::module_& m) {
         .def("dealloc", &Tmem::dealloc)
         .def("relinquish", &Tmem::relinquish)
         .def("allocated_columns", &Tmem::allocated_columns)
-        .def("load", [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack) {
-            TmemShape s = shape_of(shape);
-            check_regs(regs, Tmem::registers(s, num, pack));
-            t.load(s, num, pack, warp, address, regs.data());
-        }, "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false)
-        .def("store", [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack) {
-            TmemShape s = shape_of(shape);
-            check_regs(regs, Tmem::registers(s, num, pack));
-            t.store(s, num, pack, warp, address, regs.data());
-        }, "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false)
+        .def(
+            "load",
+            [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack) {
+                TmemShape s = shape_of(shape);
+                check_regs(regs, Tmem::registers(s, num, pack));
+                t.load(s, num, pack, warp, address, regs.data());
+            },
+            "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false)
+        .def(
+            "store",
+            [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack) {
+                TmemShape s = shape_of(shape);
+                check_regs(regs, Tmem::registers(s, num, pack));
+                t.store(s, num, pack, warp, address, regs.data());
+            },
+            "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false)
         .def("get", [](Tmem& t, int lane, uint32_t column) { return *t.row(lane, column, 1); })
         .def("set", [](Tmem& t, int lane, uint32_t column, uint32_t word) { *t.row(lane, column, 1) = word; });
 }

@@ -14,20 +14,32 @@ uint32_t field(uint64_t bits, int low, int width) { return uint32_t((bits >> low
 
 SmemDescriptor decode_smem(uint64_t bits, const char* operand) {
     auto fail = [&](const char* reason) {
-        throw Fault(format("tcgen05.mma: matrix descriptor of %s (0x%016llx): %s", operand, (unsigned long long)bits, reason));
+        throw Fault(
+            format("tcgen05.mma: matrix descriptor of %s (0x%016llx): %s", operand, (unsigned long long)bits, reason));
     };
     if (field(bits, 46, 3) != 1) fail("bits 46-48 must be 1");
-    if (field(bits, 14, 2) || field(bits, 30, 2) || field(bits, 53, 8)) fail("reserved bits 14-15, 30-31, 53-60 must be 0");
+    if (field(bits, 14, 2) || field(bits, 30, 2) || field(bits, 53, 8))
+        fail("reserved bits 14-15, 30-31, 53-60 must be 0");
     if (field(bits, 49, 3)) fail("a base offset (bits 49-51) is not supported yet");
     if (field(bits, 52, 1)) fail("the absolute leading-dimension mode (bit 52) is not supported yet");
     SmemDescriptor out{field(bits, 0, 14) * 16, field(bits, 16, 14) * 16, field(bits, 32, 14) * 16, 0, 16};
     switch (field(bits, 61, 3)) {
-        case 0: break;
-        case 1: fail("the 128 B layout with 32 B atoms is not supported yet"); break;
-        case 2: out.mask = 0x70, out.pitch = 128; break;
-        case 4: out.mask = 0x30, out.pitch = 64; break;
-        case 6: out.mask = 0x10, out.pitch = 32; break;
-        default: fail("layout (bits 61-63) must be 0, 1, 2, 4 or 6");
+        case 0:
+            break;
+        case 1:
+            fail("the 128 B layout with 32 B atoms is not supported yet");
+            break;
+        case 2:
+            out.mask = 0x70, out.pitch = 128;
+            break;
+        case 4:
+            out.mask = 0x30, out.pitch = 64;
+            break;
+        case 6:
+            out.mask = 0x10, out.pitch = 32;
+            break;
+        default:
+            fail("layout (bits 61-63) must be 0, 1, 2, 4 or 6");
     }
     return out;
 }
@@ -46,10 +58,19 @@ InstructionF16 decode_f16(uint32_t bits, int cta_group) {
     if (b > 1) bad("idesc B format (bits 10-12)", b, "0 (f16) or 1 (bf16)");
     if (a != b) bad("idesc B format (bits 10-12)", b, "the format of A");
     if (d == 0 && a == 1) bad("idesc D format (bits 4-5)", d, "1 (f32) with bf16 operands");
-    InstructionF16 out{int(field(bits, 24, 5)) * 16, int(field(bits, 17, 6)) * 8, d == 1, a == 1, b == 1,
-                       field(bits, 13, 1) != 0, field(bits, 14, 1) != 0, field(bits, 15, 1) != 0, field(bits, 16, 1) != 0};
+    InstructionF16 out{int(field(bits, 24, 5)) * 16,
+                       int(field(bits, 17, 6)) * 8,
+                       d == 1,
+                       a == 1,
+                       b == 1,
+                       field(bits, 13, 1) != 0,
+                       field(bits, 14, 1) != 0,
+                       field(bits, 15, 1) != 0,
+                       field(bits, 16, 1) != 0};
     bool m_ok = cta_group == 1 ? out.m == 64 || out.m == 128 : out.m == 128 || out.m == 256;
-    if (!m_ok) bad("M of idesc", uint32_t(out.m), cta_group == 1 ? "64 or 128 with cta_group::1" : "128 or 256 with cta_group::2");
+    if (!m_ok)
+        bad("M of idesc", uint32_t(out.m),
+            cta_group == 1 ? "64 or 128 with cta_group::1" : "128 or 256 with cta_group::2");
     int step = cta_group == 2 ? 32 : out.m == 64 ? 8 : 16;
     if (out.n < step || out.n > 256 || out.n % step)
         bad("N of idesc", uint32_t(out.n), format("a multiple of %d up to 256", step).c_str());

@@ -29,10 +29,12 @@ void gather(const SmemDescriptor& desc, const SharedView& shared, int rows, bool
     uint16_t chunk[8];
     auto fetch = [&](uint32_t address) { std::memcpy(chunk, shared.at(swizzled(address, desc.mask), 16), 16); };
     if (!mn_major) {
-        uint32_t next = desc.mask ? 16 : desc.lbo;  // without swizzle the second 16 bytes of K lie in their own core matrix
+        uint32_t next =
+            desc.mask ? 16 : desc.lbo;  // without swizzle the second 16 bytes of K lie in their own core matrix
         for (int row = 0; row < rows; ++row)
             for (int half = 0; half < 2; ++half) {
-                fetch(desc.start + uint32_t(row % 8) * desc.pitch + uint32_t(row / 8) * desc.sbo + uint32_t(half) * next);
+                fetch(desc.start + uint32_t(row % 8) * desc.pitch + uint32_t(row / 8) * desc.sbo +
+                      uint32_t(half) * next);
                 for (int e = 0; e < 8; ++e) put(row, half * 8 + e, chunk[e]);
             }
         return;
@@ -42,8 +44,8 @@ void gather(const SmemDescriptor& desc, const SharedView& shared, int rows, bool
     uint32_t mn_step = desc.mask ? desc.lbo : desc.sbo, k_step = desc.mask ? desc.sbo : desc.lbo;
     for (int k = 0; k < kK; ++k)
         for (int i = 0; i < rows / 8; ++i) {
-            fetch(desc.start + uint32_t(i % per_atom) * 16 + uint32_t(i / per_atom) * mn_step + uint32_t(k % 8) * desc.pitch +
-                  uint32_t(k / 8) * k_step);
+            fetch(desc.start + uint32_t(i % per_atom) * 16 + uint32_t(i / per_atom) * mn_step +
+                  uint32_t(k % 8) * desc.pitch + uint32_t(k / 8) * k_step);
             for (int e = 0; e < 8; ++e) put(i * 8 + e, k, chunk[e]);
         }
 }
@@ -68,15 +70,15 @@ void row_block(float* d, const float* a, const float (*b)[kMaxN]) {
 
 void multiply_row(float* d, const float* a, const float (*b)[kMaxN], int first, int n) {
     int at = 0;
-    auto columns = [&](int c) { return reinterpret_cast<const float(*)[kMaxN]>(&b[0][first + c]); };
+    auto columns = [&](int c) { return reinterpret_cast<const float (*)[kMaxN]>(&b[0][first + c]); };
     for (; at + 64 <= n; at += 64) row_block<8>(d + at, a, columns(at));
     for (; at + 16 <= n; at += 16) row_block<2>(d + at, a, columns(at));
     for (; at < n; at += 8) row_block<1>(d + at, a, columns(at));
 }
 
 // One row of D in TMEM: n columns from `column`, product with columns first.. of B.
-void update_row(Tmem& tmem, int lane, uint32_t column, int first, int n, const InstructionF16& inst, const MmaArgs& args,
-                const float* a, const float (*b)[kMaxN]) {
+void update_row(Tmem& tmem, int lane, uint32_t column, int first, int n, const InstructionF16& inst,
+                const MmaArgs& args, const float* a, const float (*b)[kMaxN]) {
     uint32_t* words = tmem.row(lane, column, uint32_t(n));
     alignas(32) float row[kMaxN];
     if (!args.accumulate)
@@ -122,11 +124,13 @@ void mma(const MmaArgs& args) {
     if (args.scale_input_d < 0 || args.scale_input_d > 15)
         throw Fault(format("tcgen05.mma: scale-input-d is %d; wanted 0 to 15", args.scale_input_d));
     if (args.a_in_tmem && inst.a_mn_major) throw Fault("tcgen05.mma: A in TMEM must be K-major (idesc bit 15 is set)");
-    if (args.a_in_tmem && split_n) throw Fault("tcgen05.mma: A in TMEM with cta_group::2 and M 128 is not supported yet");
+    if (args.a_in_tmem && split_n)
+        throw Fault("tcgen05.mma: A in TMEM with cta_group::2 and M 128 is not supported yet");
     if (args.a_in_tmem && (args.a >> 32)) throw Fault("tcgen05.mma: the TMEM address of A has bits above 31");
     check_lane("D", args.d, ctas == 1 && rows == 64);
     for (int c = 0; c < ctas; ++c)
-        if (!args.cta[c].shared || !args.cta[c].tmem) throw Fault(format("tcgen05.mma: no CTA with rank %d in the pair", c));
+        if (!args.cta[c].shared || !args.cta[c].tmem)
+            throw Fault(format("tcgen05.mma: no CTA with rank %d in the pair", c));
 
     Operand op_a{inst.a_bf16, inst.negate_a, inst.a_mn_major}, op_b{inst.b_bf16, inst.negate_b, inst.b_mn_major};
     alignas(32) static thread_local float b[kK][kMaxN];

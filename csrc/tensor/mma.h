@@ -20,10 +20,10 @@ struct MmaArgs {
     MmaKind kind = MmaKind::f16;
     int cta_group = 1;
     MmaCta cta[2] = {};
-    uint32_t d = 0;           // TMEM address: lane << 16 | column
+    uint32_t d = 0;  // TMEM address: lane << 16 | column
     bool a_in_tmem = false;
-    uint64_t a = 0;           // SMEM descriptor, or TMEM address if a_in_tmem
-    uint64_t b = 0;           // SMEM descriptor
+    uint64_t a = 0;  // SMEM descriptor, or TMEM address if a_in_tmem
+    uint64_t b = 0;  // SMEM descriptor
     uint32_t idesc = 0;
     bool accumulate = false;  // enable-input-d
     int scale_input_d = 0;    // D is multiplied by 2^-scale_input_d before accumulation

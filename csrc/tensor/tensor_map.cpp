@@ -36,15 +36,19 @@ uint16_t checksum(const Record& record) {
 std::array<uint8_t, 128> encode(const TensorMap& map) {
     if (map.rank < 1 || map.rank > 5) throw Fault(format("tensor map: rank %u; wanted 1 to 5", map.rank));
     uint32_t e = map.element_bytes;
-    if (e != 1 && e != 2 && e != 4 && e != 8) throw Fault(format("tensor map: %u bytes an element; wanted 1, 2, 4 or 8", e));
-    if (map.address % 16) throw Fault(format("tensor map: address 0x%llx is not 16-byte aligned", (unsigned long long)map.address));
+    if (e != 1 && e != 2 && e != 4 && e != 8)
+        throw Fault(format("tensor map: %u bytes an element; wanted 1, 2, 4 or 8", e));
+    if (map.address % 16)
+        throw Fault(format("tensor map: address 0x%llx is not 16-byte aligned", (unsigned long long)map.address));
     if (map.swizzle > 3) throw Fault(format("tensor map: swizzle code %u; wanted 0 to 3", map.swizzle));
     Record record{};
     std::memcpy(record.magic, kMagic, 8);
     record.address = map.address;
     for (uint32_t i = 0; i < map.rank; ++i) {
-        if (map.dims[i] < 1 || map.dims[i] > (1ull << 32)) throw Fault(format("tensor map: dims[%u] is not in 1..2^32", i));
-        if (map.box[i] < 1 || map.box[i] > 256) throw Fault(format("tensor map: box[%u] is %u; wanted 1 to 256", i, map.box[i]));
+        if (map.dims[i] < 1 || map.dims[i] > (1ull << 32))
+            throw Fault(format("tensor map: dims[%u] is not in 1..2^32", i));
+        if (map.box[i] < 1 || map.box[i] > 256)
+            throw Fault(format("tensor map: box[%u] is %u; wanted 1 to 256", i, map.box[i]));
         if (map.element_strides[i] < 1 || map.element_strides[i] > 8)
             throw Fault(format("tensor map: element_strides[%u] is %u; wanted 1 to 8", i, map.element_strides[i]));
         if (i && (map.strides_bytes[i] % 16 || map.strides_bytes[i] >> 40))
@@ -56,7 +60,8 @@ std::array<uint8_t, 128> encode(const TensorMap& map) {
     }
     uint32_t inner = map.box[0] * e, span = map.swizzle ? 16u << map.swizzle : 0;
     if (inner % 16) throw Fault(format("tensor map: the inner box has %u bytes; wanted a multiple of 16", inner));
-    if (span && inner > span) throw Fault(format("tensor map: the inner box has %u bytes, more than the swizzle's %u", inner, span));
+    if (span && inner > span)
+        throw Fault(format("tensor map: the inner box has %u bytes, more than the swizzle's %u", inner, span));
     record.rank = uint8_t(map.rank);
     record.element_bytes = uint8_t(e);
     record.swizzle = uint8_t(map.swizzle);

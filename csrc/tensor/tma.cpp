@@ -17,14 +17,15 @@ uint32_t swizzle_mask(const TensorMap& map) {
 void check(const TensorMap& map, uint32_t address, const char* what) {
     if (address % 128) throw Fault(format("%s: shared address 0x%x is not 128-byte aligned", what, address));
     for (uint32_t i = 0; i < map.rank; ++i)
-        if (map.element_strides[i] != 1) throw Fault(format("%s: element strides other than 1 are not supported yet", what));
+        if (map.element_strides[i] != 1)
+            throw Fault(format("%s: element strides other than 1 are not supported yet", what));
 }
 
 // One row of the box along the innermost dimension.
 struct Row {
-    uint32_t offset;        // bytes from the start of the box in shared memory, before the swizzle
-    bool inside;            // in bounds in all dimensions but the innermost
-    uint64_t address;       // global address of the row's element with inner coordinate 0
+    uint32_t offset;   // bytes from the start of the box in shared memory, before the swizzle
+    bool inside;       // in bounds in all dimensions but the innermost
+    uint64_t address;  // global address of the row's element with inner coordinate 0
 };
 
 template <class Visit>
@@ -34,8 +35,10 @@ void for_each_row(const TensorMap& map, const int32_t* coords, Visit visit) {
         Row row{offset, true, map.address};
         for (uint32_t i = 1; i < map.rank; ++i) {
             int64_t c = int64_t(coords[i]) + at[i];
-            if (c < 0 || uint64_t(c) >= map.dims[i]) row.inside = false;
-            else row.address += uint64_t(c) * map.strides_bytes[i];
+            if (c < 0 || uint64_t(c) >= map.dims[i])
+                row.inside = false;
+            else
+                row.address += uint64_t(c) * map.strides_bytes[i];
         }
         visit(row);
         offset += inner;

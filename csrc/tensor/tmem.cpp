@@ -13,21 +13,30 @@ struct Cell {
 // Where register r of a thread lies. 16-lane shapes tile the fragments of 8 x 4 threads that warp-level MMAs use.
 Cell cell(TmemShape shape, int thread, int r) {
     switch (shape) {
-        case TmemShape::x32x32b: return {thread, r};
-        case TmemShape::x16x64b: return {thread / 4 + 8 * (thread & 1), 2 * r + ((thread >> 1) & 1)};
-        case TmemShape::x16x128b: return {thread / 4 + 8 * (r & 1), 4 * (r >> 1) + thread % 4};
-        case TmemShape::x16x256b: return {thread / 4 + 8 * ((r >> 1) & 1), 8 * (r >> 2) + 2 * (thread % 4) + (r & 1)};
-        case TmemShape::x16x32bx2: break;
+        case TmemShape::x32x32b:
+            return {thread, r};
+        case TmemShape::x16x64b:
+            return {thread / 4 + 8 * (thread & 1), 2 * r + ((thread >> 1) & 1)};
+        case TmemShape::x16x128b:
+            return {thread / 4 + 8 * (r & 1), 4 * (r >> 1) + thread % 4};
+        case TmemShape::x16x256b:
+            return {thread / 4 + 8 * ((r >> 1) & 1), 8 * (r >> 2) + 2 * (thread % 4) + (r & 1)};
+        case TmemShape::x16x32bx2:
+            break;
     }
     throw Fault("tcgen05.ld/st: shape .16x32bx2 is not supported yet");
 }
 
 int columns_per_repetition(TmemShape shape) {
     switch (shape) {
-        case TmemShape::x16x64b: return 2;
-        case TmemShape::x16x128b: return 4;
-        case TmemShape::x16x256b: return 8;
-        default: return 1;
+        case TmemShape::x16x64b:
+            return 2;
+        case TmemShape::x16x128b:
+            return 4;
+        case TmemShape::x16x256b:
+            return 8;
+        default:
+            return 1;
     }
 }
 
@@ -36,9 +45,10 @@ int first_lane(TmemShape shape, int warp_in_group, uint32_t address) {
     int lane = int(address >> 16), base = 32 * warp_in_group;
     bool half = shape != TmemShape::x32x32b && lane == base + 16;
     if (lane != base && !half)
-        throw Fault(format("tcgen05.ld/st: lane %d of TMEM address 0x%08x is not reachable so by warp %d of its group "
-                           "(lanes %d to %d)",
-                           lane, address, warp_in_group, base, base + 31));
+        throw Fault(
+            format("tcgen05.ld/st: lane %d of TMEM address 0x%08x is not reachable so by warp %d of its group "
+                   "(lanes %d to %d)",
+                   lane, address, warp_in_group, base, base + 31));
     return lane;
 }
 
@@ -63,7 +73,8 @@ int Tmem::alloc(uint32_t columns) {
 void Tmem::dealloc(uint32_t address, uint32_t columns) {
     auto found = std::find(allocations_.begin(), allocations_.end(), std::pair<uint32_t, uint32_t>(address, columns));
     if (found == allocations_.end())
-        throw Fault(format("tcgen05.dealloc: TMEM address 0x%08x with %u columns is no live allocation", address, columns));
+        throw Fault(
+            format("tcgen05.dealloc: TMEM address 0x%08x with %u columns is no live allocation", address, columns));
     allocations_.erase(found);
     std::fill_n(allocated_.begin() + address, columns, false);
     // What the next owner finds must not look like good data.
@@ -79,7 +90,8 @@ int Tmem::registers(TmemShape shape, int num, bool) {
     if (shape == TmemShape::x16x128b) per = 2, most = 64;
     if (shape == TmemShape::x16x256b) per = 4, most = 32;
     if (num < 1 || num > most || (num & (num - 1)))
-        throw Fault(format("tcgen05.ld/st: repetition x%d; a power of two from 1 to %d is needed for this shape", num, most));
+        throw Fault(
+            format("tcgen05.ld/st: repetition x%d; a power of two from 1 to %d is needed for this shape", num, most));
     return per * num;
 }
 
@@ -122,7 +134,8 @@ void Tmem::check_columns(uint32_t column, uint32_t count) const {
         throw Fault(format("TMEM columns %u to %u are outside 0..511", column, column + count - 1));
     for (uint32_t c = column & ~31u; c < column + count; c += 32)  // allocations begin and end at multiples of 32
         if (!allocated_[c])
-            throw Fault(format("TMEM column %u (of %u to %u) is not allocated", std::max(c, column), column, column + count - 1));
+            throw Fault(format("TMEM column %u (of %u to %u) is not allocated", std::max(c, column), column,
+                               column + count - 1));
 }
 
 }  // namespace fa4emu

@@ -1,6 +1,7 @@
 """Compilation without a GPU, and what the record says about it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,16 @@ def test_other_parameter_list_is_refused():
     assert first is not None
     with pytest.raises(compile.CompileError, match="kernel parameters"):
         compile.make_record(cfg, ptx.replace(first.group(), ""))
+
+
+def test_budgets_are_checked_when_the_kernel_is_traced():
+    cfg = config("sm_100a", "bf16", 64, "none")
+    with pytest.raises(compile.CompileError, match="shared storage takes 2305"):
+        compile.compile_forward(replace(cfg, smem_bytes=230000))
+    with pytest.raises(ValueError, match="registers exceed the SM's 65536"):
+        compile.compile_forward(replace(cfg, regs_other=56))
+    with pytest.raises(ValueError, match="regs_softmax=190"):
+        compile.compile_forward(replace(cfg, regs_softmax=190))
 
 
 def test_unsupported_configuration_says_why():

@@ -30,7 +30,10 @@ def swizzled_offset_bytes(row, col: int, rows: int):
 
 
 def shared_storage(cfg):
-    """The @cute.struct of a configuration. O is staged where Q was: Q is dead once the last S has been computed."""
+    """The @cute.struct of a configuration. O is staged where Q was: Q is dead once the last S has been computed.
+
+    ValueError if it is larger than the configuration's budget, which is what a launch reserves.
+    """
     dtype = DTYPES[cfg.dtype]
 
     @cute.struct
@@ -45,4 +48,7 @@ def shared_storage(cfg):
         mbarriers: cute.struct.MemRange[Int64, mbarrier_count(cfg.kv_slots)]
         tmem_base: Int32
 
+    size_bytes = SharedStorage.size_in_bytes()
+    if size_bytes > cfg.smem_bytes:
+        raise ValueError(f"shared storage takes {size_bytes} bytes, the budget of {cfg} is {cfg.smem_bytes}")
     return SharedStorage
