@@ -60,7 +60,8 @@ class NinjaBuild(build_ext):
             return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
         lines = [
-            f"rule cxx\n command = {' '.join(cxx)} $extra -MMD -MF $out.d -c $in -o $out\n depfile = $out.d\n deps = gcc"
+            f"rule cxx\n command = {' '.join(cxx)} $extra -MMD -MF $out.d -c $in -o $out",
+            " depfile = $out.d\n deps = gcc",
         ]
         lines.append(f"rule link\n command = {' '.join(link)} -o $out $in")
         for output, (source, extra) in steps.items():

@@ -29,9 +29,7 @@ def idesc(m: int, n: int, *, bf16=True, d_f32=True, a_mn=False, b_mn=False, neg_
     return bits | (int(a_mn) << 15) | (int(b_mn) << 16) | (n >> 3) << 17 | (m >> 4) << 24
 
 
-def place_k_major(
-    shared: np.ndarray, start: int, bits: np.ndarray, swizzle: str
-) -> tuple[int, int, list[int]]:
+def place_k_major(shared: np.ndarray, start: int, bits: np.ndarray, swizzle: str) -> tuple[int, int, list[int]]:
     """Store (rows, K) uint16 with K innermost. Returns LBO, SBO and the start address of each 16 of K."""
     rows, k = bits.shape
     raw = np.ascontiguousarray(bits).view(np.uint8).reshape(rows, k // 8, 16)
@@ -48,9 +46,7 @@ def place_k_major(
     return (block if swizzle == "none" else 0), sbo, starts
 
 
-def place_mn_major(
-    shared: np.ndarray, start: int, bits: np.ndarray, swizzle: str
-) -> tuple[int, int, list[int]]:
+def place_mn_major(shared: np.ndarray, start: int, bits: np.ndarray, swizzle: str) -> tuple[int, int, list[int]]:
     """Store (rows, K) uint16 with rows innermost; atoms of 8 of K by pitch / 2 rows, first along K."""
     rows, k = bits.shape
     raw = np.ascontiguousarray(bits.T).view(np.uint8).reshape(k, rows // 8, 16)

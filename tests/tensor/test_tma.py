@@ -77,9 +77,7 @@ def test_store_clips(core, dims, box, starts):
         tile = rng.integers(1, 60000, box[::-1]).astype(np.uint16)
         shared = np.zeros(8192, np.uint8)
         shared[128 : 128 + args.box_bytes] = tile.reshape(-1).view(np.uint8)
-        core._tma(
-            True, encode(core, args), list(coords), BASE, buffer.reshape(-1).view(np.uint8), shared, 128
-        )
+        core._tma(True, encode(core, args), list(coords), BASE, buffer.reshape(-1).view(np.uint8), shared, 128)
         expected = np.zeros_like(buffer)
         for index in np.ndindex(*tile.shape):
             at = tuple(i + c for i, c in zip(index, coords[::-1], strict=True))
@@ -108,9 +106,7 @@ def test_swizzle_follows_the_absolute_address(core):
     buffer, view = padded(np.random.default_rng(4), (64, 8), 64)
     shared = np.zeros(4096, np.uint8)
     args = args_for(buffer, (64, 8), (64, 1), swizzle="128B")
-    core._tma(
-        False, encode(core, args), [0, 2], BASE, buffer.reshape(-1).view(np.uint8), shared, 1024 + 3 * 128
-    )
+    core._tma(False, encode(core, args), [0, 2], BASE, buffer.reshape(-1).view(np.uint8), shared, 1024 + 3 * 128)
     np.testing.assert_array_equal(unswizzle(shared, 1024, 8, 128, "128B")[3], view[2])
 
 

