@@ -54,7 +54,7 @@ def test_other_parameter_list_is_refused():
 
 def test_budgets_are_checked_when_the_kernel_is_traced():
     cfg = config("sm_100a", "bf16", 64, "none")
-    with pytest.raises(compile.CompileError, match="shared storage takes 2305"):
+    with pytest.raises(compile.CompileError, match="shared storage takes 230692 bytes"):
         compile.compile_forward(replace(cfg, smem_bytes=230000))
     with pytest.raises(ValueError, match="registers exceed the SM's 65536"):
         compile.compile_forward(replace(cfg, regs_other=56))
