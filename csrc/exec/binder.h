@@ -34,6 +34,7 @@ class Binder {
 
 // Each returns true if it knows the mnemonic and has filled binder.inst.
 bool bind_bits(Binder& binder);
+bool bind_setp(Binder& binder);  // called by bind_integer
 bool bind_integer(Binder& binder);
 bool bind_float(Binder& binder);
 bool bind_convert(Binder& binder);

@@ -109,9 +109,28 @@ Handler sign_operation(const std::string& base) {
     return nullptr;
 }
 
+// 2^x in double precision, rounded once: within 0.51 units of the last place, and without branches, so that lanes are
+// computed together. Taylor series of 2^f for |f| <= 1/2; the error of degree 8 is below 2^-32.
+inline float power_of_two(float x) {
+    constexpr double ln2 = 0.6931471805599453, round = 6755399441055744.0;  // 1.5 * 2^52: rounds to an integer
+    double clamped = x < -200.0f ? -200.0 : x > 200.0f ? 200.0 : double(x);
+    double shifted = clamped + round, t = (clamped - (shifted - round)) * ln2;
+    double sum = 1.0 / 40320;
+    sum = sum * t + 1.0 / 5040;
+    sum = sum * t + 1.0 / 720;
+    sum = sum * t + 1.0 / 120;
+    sum = sum * t + 1.0 / 24;
+    sum = sum * t + 1.0 / 6;
+    sum = sum * t + 0.5;
+    sum = sum * t + 1.0;
+    sum = sum * t + 1.0;
+    u64 scale = (std::bit_cast<u64>(shifted) + 1023) << 52;  // the low bits of `shifted` hold the integer
+    return float(sum * std::bit_cast<double>(scale));
+}
+
 template <bool ftz>
 Handler special(const std::string& base) {
-    if (base == "ex2") return unary<float, float, [](float a) { return f<ftz>(std::exp2(f<ftz>(a))); }>;
+    if (base == "ex2") return unary<float, float, [](float a) { return f<ftz>(power_of_two(f<ftz>(a))); }>;
     if (base == "lg2") return unary<float, float, [](float a) { return f<ftz>(std::log2(f<ftz>(a))); }>;
     if (base == "rcp") return unary<float, float, [](float a) { return f<ftz>(1.0f / f<ftz>(a)); }>;
     if (base == "rsqrt") return unary<float, float, [](float a) { return f<ftz>(1.0f / std::sqrt(f<ftz>(a))); }>;

@@ -111,7 +111,7 @@ bool Warp::run(int budget) {
             current = (current + 1) % fragments.size();
             continue;
         }
-        waits_for.clear();
+        if (!waits_for.empty()) waits_for.clear();
         progress = true;
         tried = 0;
         budget--;

@@ -23,7 +23,8 @@ def test_atomic_add_returns_each_old_value_once():
     ("operation", "ptx", "start", "want"),
     [
         ("min", "s32", 5, -31), ("max", "s32", -40, 0), ("min", "u32", 5, 0), ("add", "s32", 1000, 1000 - 496),
-        ("and", "b32", -1, 0), ("or", "b32", 0, -1), ("xor", "b32", 0, 0), ("inc", "u32", 0, 0), ("exch", "b32", 9, -31),
+        ("and", "b32", -1, 0),
+        ("or", "b32", 0, -1), ("xor", "b32", 0, 0), ("inc", "u32", 0, 0), ("exch", "b32", 9, -31),
     ],
 )  # fmt: skip
 def test_operations_over_a_warp(operation, ptx, start, want):
@@ -54,8 +55,14 @@ def test_atomics_of_many_ctas_on_one_counter():
 
 @pytest.mark.parametrize(
     ("operation", "function"),
-    [("add.u32", np.add), ("min.s32", np.minimum), ("max.s32", np.maximum), ("and.b32", np.bitwise_and), ("xor.b32", np.bitwise_xor)],
-)  # fmt: skip
+    [
+        ("add.u32", np.add),
+        ("min.s32", np.minimum),
+        ("max.s32", np.maximum),
+        ("and.b32", np.bitwise_and),
+        ("xor.b32", np.bitwise_xor),
+    ],
+)
 def test_redux(operation, function):
     a = RNG.integers(-(1 << 31), 1 << 31, 32, dtype=np.int32)
     found = one(f"redux.sync.{operation} %d, %a, -1;", {"a": a}, "s32")
