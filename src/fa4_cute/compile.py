@@ -30,10 +30,11 @@ def compile_forward(cfg: Any) -> Artifact:
     os.environ.setdefault("CUTE_DSL_ARCH", cfg.arch)  # the DSL asks the driver otherwise
     from cutlass import cute
 
+    kernel = _kernel(cfg)
     with tempfile.TemporaryDirectory(prefix="fa4_cute_") as dump:
         options = f"--gpu-arch {cfg.arch} --keep-ptx --keep-cubin --dump-dir {dump}"
         try:
-            compiled = cute.compile(_kernel(cfg), *_fake_arguments(cfg), options=options)
+            compiled = cute.compile(kernel, *_fake_arguments(cfg), options=options)
         except Exception as error:  # the DSL has no narrower base class that covers ptxas
             raise CompileError(f"{cfg}: {_ANSI.sub('', str(error))}") from error
         ptx, cubin = compiled.__ptx__, compiled.__cubin__
