@@ -87,4 +87,5 @@ def test_missing_synchronisation_is_noticed(mutation):
 def test_a_deadlock_names_every_warp_and_what_it_waits_for():
     how = caught(MUTATIONS["one commit is missing"]())
     assert how is not None and "deadlock" in how
-    assert re.search(r"warp +12 at PTX line \d+ .*waits for mbarrier at shared 0x[0-9a-f]+, parity [01]", how)
+    assert "(load) at PTX line" in how and "(softmax of half 1) at PTX line" in how
+    assert re.search(r"warp 12 \(MMA\) at PTX line \d+ .*waits for mbarrier at shared 0x[0-9a-f]+, parity [01]", how)

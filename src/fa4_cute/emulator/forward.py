@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .. import binding, cache, call
+from ..kernel.roles import role_of
 from ..ops import tma_ready
 from ..outputs import output_like
 from ..plan import plan
@@ -74,5 +75,6 @@ def run(
         smem_bytes=artifact.record.smem_bytes,
         params=params,
         schedule=schedule or Schedule.eager(),
+        role_of=role_of,
     )
     return EmulatedResult(out, lse, stats, compile_s, time.perf_counter() - start)

@@ -1,6 +1,8 @@
 """One emulated device: global memory and launches."""
 
 import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,8 +102,11 @@ class Machine:
         cluster: tuple[int, int, int] = (1, 1, 1),
         schedule: Schedule | None = None,
         workers: int | None = None,
+        role_of: Callable[[int], str] | None = None,
     ) -> Any:
         """Runs a kernel to completion and returns RunStats.
+
+        role_of: name of a warp by its number, for the error messages.
 
         Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
         deadlock (Deadlock, with every warp's position). ValueError for a launch shape that no device would accept.
@@ -115,15 +120,21 @@ class Machine:
         if len(params) != wanted:
             raise ValueError(f"params: got {len(params)} bytes, the kernel takes {wanted}")
         schedule = schedule or Schedule.eager()
-        return _core.launch(
-            module.program(kernel),
-            self._memory,
-            grid,
-            block,
-            cluster,
-            smem_bytes,
-            params,
-            _MODES[schedule.mode],
-            schedule.seed,
-            workers or os.cpu_count() or 1,
-        )
+        try:
+            return _core.launch(
+                module.program(kernel),
+                self._memory,
+                grid,
+                block,
+                cluster,
+                smem_bytes,
+                params,
+                _MODES[schedule.mode],
+                schedule.seed,
+                workers or os.cpu_count() or 1,
+            )
+        except EmulationError as error:
+            if role_of is None:
+                raise
+            named = re.sub(r"\bwarp +(\d+)\b", lambda m: f"{m.group()} ({role_of(int(m.group(1)))})", str(error))
+            raise type(error)(named) from None

@@ -23,6 +23,15 @@ Q_HALVES = 2
 HALF_ROWS = 128
 
 
+def role_of(warp: int) -> str:
+    """Name of a warp's role, for reports."""
+    if warp in SOFTMAX_WARPS:
+        return f"softmax of half {warp // 4}"
+    if warp in CORRECTION_WARPS:
+        return "correction"
+    return {MMA_WARP: "MMA", LOAD_WARP: "load"}.get(warp, "idle")
+
+
 class NamedBarrier:
     """Hardware barrier ids (0 is the CTA-wide barrier)."""
 
