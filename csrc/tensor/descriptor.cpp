@@ -71,7 +71,7 @@ InstructionF16 decode_f16(uint32_t bits, int cta_group) {
     if (!m_ok)
         bad("M of idesc", uint32_t(out.m),
             cta_group == 1 ? "64 or 128 with cta_group::1" : "128 or 256 with cta_group::2");
-    int step = cta_group == 2 ? 32 : out.m == 64 ? 8 : 16;
+    int step = cta_group == 2 ? 16 : 8;  // for every M
     if (out.n < step || out.n > 256 || out.n % step)
         bad("N of idesc", uint32_t(out.n), format("a multiple of %d up to 256", step).c_str());
     return out;

@@ -84,9 +84,35 @@ def test_a_in_tmem_negation_and_scale(core):
     np.testing.assert_array_equal(read_f32(bench.tmem, range(128), 0, 48), 0.75 * (a @ b.T))
 
 
-@pytest.mark.parametrize("m", [128, 256])
-def test_pair(core, m):
-    rng, n = np.random.default_rng(9), 64
+@pytest.mark.parametrize(("m", "n"), [(64, 8), (64, 24), (128, 8), (128, 24), (128, 248)])
+def test_n_in_steps_of_8(core, m, n):
+    rng, bench = np.random.default_rng(10), Bench(core)
+    a, b = small(rng, (m, 16)), small(rng, (n, 16))
+    desc_a = bench.put(0, np.pad(a, ((0, 0), (0, 48))), "128B", False, True)
+    desc_b = bench.put(32 * 1024, np.pad(b, ((0, 0), (0, 48))), "128B", False, True)
+    core._mma([bench.tmem], [bench.shared], 0, desc_a(0), desc_b(0), operands.idesc(m, n))
+    np.testing.assert_array_equal(read_f32(bench.tmem, lanes_of(m), 0, n), a @ b.T)
+
+
+@pytest.mark.parametrize("n", [0, 264])
+def test_n_out_of_range(core, n):
+    bench, descriptor = Bench(core), operands.descriptor(0, 0, 1024, "128B")
+    with pytest.raises(RuntimeError, match="N of idesc"):
+        core._mma([bench.tmem], [bench.shared], 0, descriptor, descriptor, operands.idesc(128, n))
+
+
+@pytest.mark.parametrize(("m", "n"), [(256, 24), (128, 8), (256, 264)])
+def test_n_of_a_pair_goes_in_steps_of_16(core, m, n):
+    ctas = [Bench(core), Bench(core)]
+    tmem, shared = [c.tmem for c in ctas], [c.shared for c in ctas]
+    descriptor = operands.descriptor(0, 0, 1024, "128B")
+    with pytest.raises(RuntimeError, match="N of idesc"):
+        core._mma(tmem, shared, 0, descriptor, descriptor, operands.idesc(m, n))
+
+
+@pytest.mark.parametrize(("m", "n"), [(128, 64), (256, 64), (256, 48), (256, 16)])
+def test_pair(core, m, n):
+    rng = np.random.default_rng(9)
     a, b = small(rng, (m, K)), small(rng, (n, K))
     ctas = [Bench(core), Bench(core)]
     for rank, bench in enumerate(ctas):
@@ -142,7 +168,6 @@ def test_illegal_arguments(core):
         ({"b": good & ~(7 << 61) | 3 << 61}, "layout"),
         ({"inst": operands.idesc(96, 64)}, "M of idesc"),
         ({"inst": operands.idesc(256, 64)}, "M of idesc"),
-        ({"inst": operands.idesc(128, 24)}, "N of idesc"),
         ({"inst": operands.idesc(128, 64) | 1 << 23}, "reserved bit"),
         ({"inst": operands.idesc(128, 64, d_f32=False)}, "D format"),
         ({"d": 16 << 16}, "lane 16"),
