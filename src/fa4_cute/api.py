@@ -86,15 +86,19 @@ def _fallback_reason(
     if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value)):
         return "an input requires a gradient and fa4::mha is forward only"
     try:
-        options = {"scale": scale, "enable_gqa": enable_gqa}
+        options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
         reason = unsupported_reason(query, key, value, attn_mask, dropout_p, is_causal, **options)
     except (ValueError, TypeError) as error:
         return str(error)
     if reason is None and query.is_cuda:
         from . import arch
+        from .plan import plan
 
         try:
-            arch.of_device(query.device)
+            target = arch.of_device(query.device)
+            # Sizes may be symbols while compiling, and a plan would specialise on them: the op plans at run time.
+            if not torch.compiler.is_compiling():
+                plan(check(query, key, value, is_causal=is_causal, **options), target)
         except NotImplementedError as error:
             return str(error)
     return reason
@@ -127,7 +131,10 @@ def explain(
         query, key, value, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, causal_alignment=causal_alignment
     )
     target = arch or (archs.of_device(query.device) if query.is_cuda else "sm_100a")
-    planned = plan(problem, target)
+    try:
+        planned = plan(problem, target)
+    except NotImplementedError as error:
+        return f"torch's scaled_dot_product_attention: {error}"
     lines = [f"fa4::mha: {problem}", f"  {planned.config}", f"  grid {planned.grid} of 512 threads"]
     if not query.is_cuda:
         lines.append(f"  on {query.device} the op is computed by the PyTorch reference; the plan is for {target}")

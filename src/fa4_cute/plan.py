@@ -1,5 +1,6 @@
 """Problem + architecture -> configuration and grid."""
 
+import functools
 from dataclasses import dataclass
 
 from .arch import lookup
@@ -17,6 +18,7 @@ class Plan:
     grid: tuple[int, int, int]
 
 
+@functools.lru_cache(maxsize=1024)
 def plan(problem: Problem, arch: str) -> Plan:
     """The plan of a problem on an architecture. NotImplementedError with the reason if there is none.
 

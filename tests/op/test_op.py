@@ -149,6 +149,12 @@ def test_explain_shows_the_plan():
     assert "128" in text and "FA4Config(bf16 d128 causal sm_100a" in text and "grid (8, 1, 1)" in text
 
 
+def test_explain_says_when_a_problem_is_too_large():
+    query = torch.empty(1, 1, 65535 * 256 + 1, 64, dtype=torch.bfloat16, device="meta")
+    key = query[:, :, :1]
+    assert "scaled_dot_product_attention: query tiles: 65536 exceed" in fa4_cute.explain(query, key, key)
+
+
 @pytest.mark.parametrize(
     "view",
     [
@@ -182,3 +188,23 @@ def test_tma_ready_copies_only_what_tma_cannot_read():
         ready = tma_ready(bad)
         assert ready.data_ptr() % 16 == 0 and all(s * 2 % 16 == 0 and s > 0 for s in ready.stride()[:-1])
         assert torch.equal(ready, bad)
+
+
+def test_gradient_is_refused_while_compiling():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda q, k, v: fa4_cute.mha(q, k, v), fullgraph=True, backend="aot_eager")
+    query, key, value = inputs()
+    query.requires_grad_()
+    with pytest.raises(Exception, match="forward only"):  # dynamo wraps it in its own error
+        compiled(query, key, value)
+    with torch.no_grad():
+        assert torch.equal(compiled(query, key, value), fa4_cute.mha(query, key, value))
+
+
+def test_fake_strides():
+    arguments = inputs(layout="bshd")
+    with torch._subclasses.FakeTensorMode() as mode:
+        out, lse = torch.ops.fa4.mha_with_lse(*(mode.from_tensor(x) for x in arguments))
+    real, real_lse = torch.ops.fa4.mha_with_lse(*arguments)
+    assert (out.stride(), lse.stride()) == (real.stride(), real_lse.stride())
+    assert out.stride() != out.contiguous().stride()
