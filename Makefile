@@ -65,4 +65,4 @@ format: $(VENV)/.lint
 	$(BIN)/clang-format -i $(SOURCES)
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info
+	rm -rf $(VENV) build src/*.egg-info src/fa4_cute/emulator/_core*.so

@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,12 @@ def _march() -> list[str]:
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     has_v3 = platform.machine() in ("x86_64", "AMD64") and all(f in flags for f in ("avx2", "fma", "bmi2", "f16c"))
     return ["-march=x86-64-v3"] if has_v3 else []
+
+
+def _ninja() -> str | None:
+    """ninja's path: the one installed beside this Python counts even where its environment is not activated."""
+    beside = str(Path(sys.executable).parent)
+    return shutil.which("ninja", path=os.pathsep.join([beside, os.environ.get("PATH", os.defpath)]))
 
 
 class NinjaBuild(build_ext):
@@ -50,12 +57,13 @@ class NinjaBuild(build_ext):
         link = [cxx[0], "-shared", "-pthread"]
         if platform.system() == "Darwin":
             link += ["-undefined", "dynamic_lookup"]
-        if shutil.which("ninja"):
-            self._with_ninja(work, cxx, link, steps, target)
+        ninja = _ninja()
+        if ninja:
+            self._with_ninja(ninja, work, cxx, link, steps, target)
         else:
             self._directly(cxx, link, steps, target)
 
-    def _with_ninja(self, work: Path, cxx: list[str], link: list[str], steps: dict, target: Path) -> None:
+    def _with_ninja(self, ninja: str, work: Path, cxx: list[str], link: list[str], steps: dict, target: Path) -> None:
         def esc(path: Path) -> str:
             return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
@@ -69,7 +77,7 @@ class NinjaBuild(build_ext):
         lines.append(f"build {esc(target)}: link {' '.join(esc(o) for o in steps)}")
         (work / "build.ninja").write_text("\n".join(lines) + "\n")
         jobs = f"-j{self.parallel or os.cpu_count() or 1}"
-        subprocess.run(["ninja", "-C", str(work), jobs], check=True)
+        subprocess.run([ninja, "-C", str(work), jobs], check=True)
 
     def _directly(self, cxx: list[str], link: list[str], steps: dict, target: Path) -> None:
         def compile_one(item: tuple[Path, tuple[Path, list[str]]]) -> None:

@@ -82,6 +82,10 @@ def verify(args: argparse.Namespace) -> int:
             row, passed = verify_shape(shape, args.arch)
             good &= passed
             table.add_row(*row, "[green]right" if passed else "[red]WRONG")
+            if not console.is_terminal:  # a live table reaches a file or a pipe only when it is complete
+                print(f"{row[0]}, {row[1]}: {'right' if passed else 'WRONG'}", file=sys.stderr, flush=True)
+    if not console.is_terminal:
+        console.print()  # and without an end of line
     good &= verify_device(console)
     console.print("all right" if good else "[red]there are wrong results")
     return 0 if good else 1
