@@ -20,7 +20,7 @@ T divide(T a, T b) {
     // Division by zero is unspecified in PTX: all ones is as good as anything, and must not end the emulator.
     if (b == 0) return T(-1);
     if constexpr (std::is_signed_v<T>)
-        if (b == -1) return T(0) - a;
+        if (b == -1) return T(std::make_unsigned_t<T>(0) - std::make_unsigned_t<T>(a));  // the minimum stays itself
     return a / b;
 }
 template <class T>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 # name -> (code of CUtensorMapDataType, bytes an element). 8-bit floats travel as bytes.
 DTYPES: dict[str, tuple[int, int]] = {
@@ -101,6 +102,7 @@ class TensorMapArgs:
         for field, length in lengths.items():
             if len(getattr(self, field)) != length:
                 raise _wrong(field, getattr(self, field), f"{length} entries for rank {self.rank}")
+        self._check_integers()
         if not 0 <= self.address < 2**64 or self.address % 16:
             raise _wrong("address", self.address, "a 64-bit multiple of 16")
         limits = [
@@ -115,6 +117,14 @@ class TensorMapArgs:
         for i, stride in enumerate(self.strides_bytes):
             if not 0 <= stride < 2**40 or stride % 16:
                 raise _wrong(f"strides_bytes[{i}]", stride, "a multiple of 16 below 2**40")
+
+    def _check_integers(self) -> None:
+        """A float that happens to be in range would pass the comparisons and be truncated on the way to the record."""
+        fields = {name: getattr(self, name) or () for name in ("dims", "strides_bytes", "box", "element_strides")}
+        for field, values in {"address": (self.address,), **fields}.items():
+            for i, value in enumerate(values):
+                if isinstance(value, bool) or not isinstance(value, Integral):
+                    raise _wrong(field if field == "address" else f"{field}[{i}]", value, "an integer")
 
     def _check_inner_box(self) -> None:
         inner, span = self.box[0] * self.element_bytes, SWIZZLES[self.swizzle][1]
