@@ -1,4 +1,6 @@
 // TMA copies, bulk groups, fences.
+#include "async.h"
+
 #include "binder.h"
 #include "memory.h"
 
@@ -9,6 +11,11 @@ namespace {
 using u32 = uint32_t;
 
 Status nothing(Warp&, const Inst&, u32) { return Status::next; }
+
+Status proxy_fence(Warp& warp, const Inst& inst, u32) {
+    warp.cta.notify([&](Observer& o) { o.fenced(warp, Fence(inst.arg[0])); });
+    return Status::next;
+}
 
 struct Coordinates {
     int32_t at[5] = {};
@@ -60,11 +67,14 @@ Status tensor_load(Warp& warp, const Inst& inst, u32 mask) {
         cta.stats.tma_loads++;
         for (const Destination& at : destinations(warp, inst, lane, to, barrier)) {
             cta.mbarrier(at.barrier);
-            cta.submit_copy({[&cta, map, c, at] {
-                                 tma_load(map, c.at, cta.global, at.cta->shared, at.offset);
-                                 cta.complete_tx(at.barrier, box_bytes(map));
-                             },
-                             format("TMA load of PTX line %d", inst.raw->line)});
+            Footprint footprint;
+            if (cta.watched()) {
+                footprint.shared.push_back({at.cta, at.offset, box_bytes(map), true});
+                tma_rows(map, c.at,
+                         [&](uint64_t from, uint64_t bytes) { footprint.global.push_back({from, bytes, false}); });
+            }
+            submit_copy_in(warp, inst, lane, at.barrier, box_bytes(map), footprint,
+                           [&cta, map, c, at] { tma_load(map, c.at, cta.global, at.cta->shared, at.offset); });
         }
     });
     return Status::next;
@@ -78,15 +88,13 @@ Status tensor_store(Warp& warp, const Inst& inst, u32 mask) {
             throw Fault(format("tensor map has rank %u, the instruction %zu", map.rank, inst.coords.size()));
         u32 from = cta.local(warp.r32(inst.s[0])[lane] + u32(inst.imm));
         Coordinates c = coordinates(warp, inst, lane);
-        cta.stats.tma_stores++;
-        auto& group = warp.open_group[size_t(lane)];
-        if (!group) group = std::make_shared<int>(0);
-        ++*group;
-        cta.submit_copy({[&cta, map, c, from, group] {
-                             tma_store(map, c.at, cta.global, cta.shared, from);
-                             --*group;
-                         },
-                         format("TMA store of PTX line %d", inst.raw->line)});
+        Footprint footprint;
+        if (cta.watched()) {
+            footprint.shared.push_back({&cta, from, box_bytes(map), false});
+            tma_rows(map, c.at, [&](uint64_t to, uint64_t bytes) { footprint.global.push_back({to, bytes, true}); });
+        }
+        submit_copy_out(warp, inst, lane, footprint,
+                        [&cta, map, c, from] { tma_store(map, c.at, cta.global, cta.shared, from); });
     });
     return Status::next;
 }
@@ -94,6 +102,7 @@ Status tensor_store(Warp& warp, const Inst& inst, u32 mask) {
 Status commit_group(Warp& warp, const Inst&, u32 mask) {
     for_lanes(mask, [&](int lane) {
         auto& open = warp.open_group[size_t(lane)];
+        warp.committed_groups[size_t(lane)]++;
         warp.groups[size_t(lane)].push_back(open ? open : std::make_shared<int>(0));
         open.reset();
     });
@@ -110,6 +119,11 @@ Status wait_group(Warp& warp, const Inst& inst, u32 mask) {
         warp.waits_for = format("bulk groups older than the newest %llu", static_cast<unsigned long long>(inst.imm));
         return Status::blocked;
     }
+    for_lanes(mask, [&](int lane) {
+        uint64_t committed = warp.committed_groups[size_t(lane)];
+        if (committed > inst.imm)
+            warp.cta.notify([&](Observer& o) { o.groups_waited(warp, lane, committed - inst.imm, inst.arg[0]); });
+    });
     return Status::next;
 }
 
@@ -123,29 +137,31 @@ Status bulk_copy(Warp& warp, const Inst& inst, u32 mask) {
         uint64_t from = inst.arg[0] == 0 ? warp.r64(inst.s[1])[lane] : warp.r32(inst.s[1])[lane];
         if (bytes % 16 || to % 16 || from % 16)
             throw Fault(format("bulk copy of %u bytes: size and both addresses must be multiples of 16", bytes));
+        Footprint footprint;
+        auto shared = [&](uint64_t address, bool writes) {
+            footprint.shared.push_back({&cta.owner(u32(address)), cta.reference(u32(address)).offset, bytes, writes});
+        };
         if (inst.arg[0] == 1) {
-            cta.stats.tma_stores++;
-            auto& group = warp.open_group[size_t(lane)];
-            if (!group) group = std::make_shared<int>(0);
-            ++*group;
-            cta.submit_copy({[&cta, to, from, bytes, group] {
-                                 std::memcpy(cta.global.write(to, bytes), cta.shared_at(u32(from), bytes), bytes);
-                                 --*group;
-                             },
-                             format("bulk store of PTX line %d", inst.raw->line)});
+            shared(from, false);
+            footprint.global.push_back({to, bytes, true});
+            submit_copy_out(warp, inst, lane, footprint, [&cta, to, from, bytes] {
+                std::memcpy(cta.global.write(to, bytes), cta.shared_at(u32(from), bytes), bytes);
+            });
             return;
         }
         u32 barrier = warp.r32(inst.s[3])[lane];
         cta.mbarrier(barrier);
         cta.stats.tma_loads++;
         bool global = inst.arg[0] == 0;
-        cta.submit_copy({[&cta, to, from, bytes, barrier, global] {
-                             const uint8_t* data =
-                                 global ? cta.global.read(from, bytes) : cta.shared_at(u32(from), bytes);
-                             std::memmove(cta.shared_at(u32(to), bytes), data, bytes);
-                             cta.complete_tx(barrier, bytes);
-                         },
-                         format("bulk load of PTX line %d", inst.raw->line)});
+        shared(to, true);
+        if (global)
+            footprint.global.push_back({from, bytes, false});
+        else
+            shared(from, false);
+        submit_copy_in(warp, inst, lane, barrier, bytes, footprint, [&cta, to, from, bytes, global] {
+            const uint8_t* data = global ? cta.global.read(from, bytes) : cta.shared_at(u32(from), bytes);
+            std::memmove(cta.shared_at(u32(to), bytes), data, bytes);
+        });
     });
     return Status::next;
 }
@@ -207,6 +223,34 @@ bool bind_tensor_copy(Binder& b) {
 
 }  // namespace
 
+void submit_copy_in(Warp& warp, const Inst& inst, int lane, u32 barrier, u32 bytes, const Footprint& footprint,
+                    std::function<void()> copy) {
+    Cta& cta = warp.cta;
+    Task task{Task::copy_in, ++cta.cluster.tasks, &warp, lane, &inst, {cta.reference(barrier)}};
+    cta.notify([&](Observer& o) { o.issued(task, footprint); });
+    cta.submit_copy({[&cta, task, barrier, bytes, copy] {
+                         copy();
+                         cta.notify([&](Observer& o) { o.landed(task); });
+                         cta.complete_tx(barrier, bytes);
+                     },
+                     "TMA load", &inst});
+}
+
+void submit_copy_out(Warp& warp, const Inst& inst, int lane, const Footprint& footprint, std::function<void()> copy) {
+    Cta& cta = warp.cta;
+    cta.stats.tma_stores++;
+    auto& group = warp.open_group[size_t(lane)];
+    if (!group) group = std::make_shared<int>(0);
+    ++*group;
+    Task task{Task::copy_out, ++cta.cluster.tasks, &warp, lane, &inst, {}, warp.committed_groups[size_t(lane)] + 1};
+    cta.notify([&](Observer& o) { o.issued(task, footprint); });
+    cta.submit_copy({[copy, group] {
+                         copy();
+                         --*group;
+                     },
+                     "TMA store", &inst});
+}
+
 bool bind_async(Binder& b) {
     const std::string& base = b.raw.base;
     if (base == "cp" && b.take("async") && b.take("bulk")) {
@@ -216,7 +260,7 @@ bool bind_async(Binder& b) {
             return true;
         }
         if (b.take("wait_group")) {
-            b.take("read");
+            b.inst.arg[0] = b.take("read");
             b.operands(1);
             b.inst.imm = b.raw.operands[0].value;
             b.inst.run = wait_group;
@@ -233,12 +277,21 @@ bool bind_async(Binder& b) {
         b.inst.run = nothing;
         return true;
     }
-    if (base == "fence") {  // accepted: ordering between proxies is not modelled yet
+    if (base == "fence") {  // what is not an event orders nothing that is modelled
+        if (b.take("mbarrier_init")) {
+            b.inst.arg[0] = int(Fence::mbarrier_init), b.inst.run = proxy_fence;
+        } else if (b.take("proxy")) {
+            // The restricted forms (.shared::cta, .global, ...) are taken for the full one.
+            bool async = b.take("async");
+            b.inst.arg[0] = int(Fence::proxy_async), b.inst.run = async ? proxy_fence : nothing;
+            if (!async) b.take_one({"alias", "tensormap::generic"});
+        } else {
+            b.take_one({"acq_rel", "sc", "release", "acquire"});
+            b.inst.run = nothing;
+        }
         for (const char* word :
-             {"proxy", "async", "alias", "tensormap::generic", "mbarrier_init", "acq_rel", "sc", "release", "acquire",
-              "shared::cta", "shared::cluster", "global", "cluster", "cta", "gpu", "sys"})
+             {"release", "acquire", "shared::cta", "shared::cluster", "global", "cluster", "cta", "gpu", "sys"})
             b.take(word);
-        b.inst.run = nothing;
         return true;
     }
     return false;

@@ -56,6 +56,7 @@ Status atomic(Warp& warp, const Inst& inst, u32 mask) {
     const T* b = lanes_of<T>(warp, inst.s[1]);
     const T* c = inst.s[2] >= 0 ? lanes_of<T>(warp, inst.s[2]) : b;
     bool shared = inst.arg[3] == int(Space::shared);
+    notify_access(warp, inst, AccessKind::atomic, sizeof(T), mask);
     std::unique_lock lock(mutex, std::defer_lock);
     if (!shared) lock.lock();
     for_lanes(mask, [&](int i) {

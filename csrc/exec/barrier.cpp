@@ -14,8 +14,10 @@ Status named_barrier(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
     warp.require_converged(mask, "named barrier");
     if (warp.pending_arrive) {  // came back to look whether the others have arrived
-        if (cta.named[warp.pending_arrive - 1].generation == warp.pending_generation) return Status::blocked;
+        int id = int(warp.pending_arrive) - 1;
+        if (cta.named[id].generation == warp.pending_generation) return Status::blocked;
         warp.pending_arrive = 0;
+        cta.notify([&](Observer& o) { o.barrier_passed(warp, id, warp.pending_generation); });
         return Status::next;
     }
     u32 id = warp.r32(inst.s[0])[0];
@@ -29,10 +31,12 @@ Status named_barrier(Warp& warp, const Inst& inst, u32 mask) {
             format("barrier %u: %u threads here, %u said by those who arrived before", id, threads, barrier.threads));
     barrier.threads = threads;
     barrier.arrived += kLanes;
+    cta.notify([&](Observer& o) { o.barrier_arrived(warp, int(id), barrier.generation); });
     if (barrier.arrived == threads) {
         barrier.arrived = 0;
         barrier.generation++;
         cta.events++;
+        if (inst.arg[0]) cta.notify([&](Observer& o) { o.barrier_passed(warp, int(id), barrier.generation - 1); });
         return Status::next;
     }
     if (!inst.arg[0]) return Status::next;
@@ -69,7 +73,8 @@ Status mbarrier_init(Warp& warp, const Inst& inst, u32 mask) {
         if (count == 0 || count >= 1u << 20) throw Fault(format("mbarrier count %u is outside 1..2^20-1", count));
         Mbarrier& barrier = warp.cta.mbarriers[warp.cta.local(at)];
         if (barrier.valid) throw Fault(format("mbarrier at shared 0x%x is initialised twice", warp.cta.local(at)));
-        barrier = {count, count, 0, 0, true};
+        barrier = {count, count, 0, 0, 0, true};
+        warp.cta.notify([&](Observer& o) { o.mbarrier_initialised(warp, inst, warp.cta.reference(at)); });
     });
     return Status::next;
 }
@@ -79,7 +84,8 @@ Status mbarrier_invalidate(Warp& warp, const Inst& inst, u32 mask) {
     return Status::next;
 }
 
-// arg[0]: expect_tx; arg[1]: drop; s[1]: bytes, or the count of a plain arrive, or -1. The state token is the phase.
+// arg[0]: expect_tx; arg[1]: drop; arg[2]: relaxed; s[1]: bytes, or the count of a plain arrive, or -1. The state token
+// is the phase.
 Status mbarrier_arrive(Warp& warp, const Inst& inst, u32 mask) {
     for_lanes(mask, [&](int lane) {
         u32 at = address(warp, inst, lane);
@@ -90,6 +96,7 @@ Status mbarrier_arrive(Warp& warp, const Inst& inst, u32 mask) {
         }
         Mbarrier& barrier = warp.cta.mbarrier(at);
         if (inst.d[0] >= 0) warp.r64(inst.d[0])[lane] = barrier.phase;
+        warp.cta.notify([&](Observer& o) { o.mbarrier_arrived(warp, inst, warp.cta.reference(at), !inst.arg[2]); });
         if (inst.arg[1]) barrier.expected -= std::min(value, barrier.expected);
         warp.cta.arrive(at, value);
     });
@@ -108,8 +115,19 @@ Status mbarrier_tx(Warp& warp, const Inst& inst, u32 mask) {
     return Status::next;
 }
 
+void passed_wait(Warp& warp, const Inst& inst, u32 mask) {
+    u32 seen = 0;  // one event a barrier, not a lane
+    if (!warp.cta.watched()) return;
+    for_lanes(mask, [&](int lane) {
+        u32 at = address(warp, inst, lane);
+        if (at == seen) return;
+        seen = at;
+        warp.cta.notify([&](Observer& o) { o.mbarrier_passed(warp, inst, warp.cta.reference(at), !inst.arg[2]); });
+    });
+}
+
 // A try_wait blocks the warp instead of returning false: every caller loops, and a spin would only burn time.
-// arg[0]: the wait names a state token instead of a parity; arg[1]: test_wait, which does not block.
+// arg[0]: the wait names a state token instead of a parity; arg[1]: test_wait, which does not block; arg[2]: relaxed.
 Status mbarrier_wait(Warp& warp, const Inst& inst, u32 mask) {
     bool done = true;
     u32 passed = 0;
@@ -130,11 +148,13 @@ Status mbarrier_wait(Warp& warp, const Inst& inst, u32 mask) {
     u32& p = warp.pred(inst.d[0]);
     if (inst.arg[1]) {
         p = (p & ~mask) | passed;
+        passed_wait(warp, inst, passed);
         if (!done) warp.cta.complete_one(false);  // a polling loop must not starve what it polls for
         warp.waits_for.clear();
         return Status::next;
     }
     if (!done) return Status::blocked;
+    passed_wait(warp, inst, mask);
     p |= mask;
     return Status::next;
 }
@@ -149,7 +169,7 @@ void bind_arrive(Binder& b) {
     size_t count = b.raw.operands.size();
     b.inst.arg[0] = b.take("expect_tx");
     b.take("noComplete");
-    b.take_one({"release", "relaxed"}, "");
+    b.inst.arg[2] = b.take_one({"release", "relaxed"}, "release") == "relaxed";
     // Remote arrives may come without a destination.
     size_t first = count && b.raw.operands[0].kind != Operand::address ? 1 : 0;
     if (count != first + 1 && count != first + 2) b.fail("unexpected number of operands");
@@ -165,7 +185,7 @@ void bind_arrive(Binder& b) {
 void bind_wait(Binder& b) {
     size_t count = b.raw.operands.size();
     b.inst.arg[0] = !b.take("parity");
-    b.take_one({"acquire", "relaxed"}, "");
+    b.inst.arg[2] = b.take_one({"acquire", "relaxed"}, "acquire") == "relaxed";
     if (count != 3 && count != 4) b.fail("expected three or four operands");
     b.inst.d[0] = b.destination(0, RegClass::pred);
     bind_address(b, 1);
@@ -207,6 +227,7 @@ Status cluster_arrive(Warp& warp, const Inst& inst, u32 mask) {
     if (warp.cluster_generation) throw Fault("barrier.cluster.arrive twice without a wait between");
     warp.cluster_generation = cluster.generation + 1;
     cluster.arrived += kLanes;
+    warp.cta.notify([&](Observer& o) { o.cluster_arrived(warp, cluster.generation, !inst.arg[1]); });
     size_t all = 0;
     for (const auto& cta : cluster.ctas) all += cta->warps.size() * kLanes;
     if (cluster.arrived == all) {
@@ -224,6 +245,7 @@ Status cluster_wait(Warp& warp, const Inst& inst, u32 mask) {
         warp.waits_for = format("the cluster barrier, %u threads have arrived", warp.cta.cluster.arrived);
         return Status::blocked;
     }
+    warp.cta.notify([&](Observer& o) { o.cluster_passed(warp, warp.cluster_generation - 1); });
     warp.cluster_generation = 0;
     return Status::next;
 }
@@ -231,7 +253,7 @@ Status cluster_wait(Warp& warp, const Inst& inst, u32 mask) {
 bool bind_cluster(Binder& b) {
     b.take_one({"cluster"});
     bool arrives = b.take_one({"arrive", "wait"}) == "arrive";
-    b.take_one({"release", "relaxed", "acquire"}, "");
+    b.inst.arg[1] = b.take_one({"release", "relaxed", "acquire"}, "release") == "relaxed";
     b.inst.arg[0] = b.take("aligned");
     b.operands(0);
     b.inst.run = arrives ? cluster_arrive : cluster_wait;

@@ -43,6 +43,11 @@ int Binder::constant(RegClass cls, uint64_t bits, const std::string& special) {
 
 int Binder::register_of(const Operand& operand, RegClass cls) {
     if (operand.kind == Operand::sink) return -1;
+    inst.writes.push_back({cls, index_of(operand, cls)});
+    return operand.index;
+}
+
+int Binder::index_of(const Operand& operand, RegClass cls) {
     if (operand.kind != Operand::reg) fail("expected a register");
     if (operand.cls != cls) fail("register has the wrong width");
     return operand.index;
@@ -51,7 +56,8 @@ int Binder::register_of(const Operand& operand, RegClass cls) {
 int Binder::slot_of(const Operand& operand, RegClass cls) {
     switch (operand.kind) {
         case Operand::reg:
-            return register_of(operand, cls);
+            inst.reads.push_back({cls, index_of(operand, cls)});
+            return operand.index;
         case Operand::imm:
             return constant(cls, operand.value);
         case Operand::special:

@@ -22,7 +22,7 @@ class Binder {
     int destination(size_t operand, RegClass cls);
     int predicate_source(size_t operand, bool& negated);
     int constant(RegClass cls, uint64_t bits, const std::string& special = "");
-    int register_of(const Operand& operand, RegClass cls);
+    int register_of(const Operand& operand, RegClass cls);  // as a destination
     int slot_of(const Operand& operand, RegClass cls);
     RegClass address_class(const Operand& address) const;
 
@@ -30,6 +30,9 @@ class Binder {
     const RawInst& raw;
     std::vector<std::string> rest;
     Inst inst;
+
+  private:
+    int index_of(const Operand& operand, RegClass cls);
 };
 
 // Each returns true if it knows the mnemonic and has filled binder.inst.

@@ -35,6 +35,7 @@ void Cluster::run() {
     for (const auto& cta : ctas)
         while (cta->complete_one(false)) {
         }
+    for (const auto& cta : ctas) cta->notify([&](Observer& o) { o.finished(*cta); });
     for (const auto& cta : ctas) cta->check_exit();
 }
 

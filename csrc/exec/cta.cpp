@@ -52,6 +52,11 @@ uint8_t* Cta::shared_at(uint32_t address, uint32_t bytes) {
     return cta.shared.at(cta.local(address), bytes);
 }
 
+BarrierRef Cta::reference(uint32_t address) {
+    Cta& cta = owner(address);
+    return {&cta, cta.local(address)};
+}
+
 Mbarrier& Cta::mbarrier(uint32_t address) {
     Cta& cta = owner(address);
     auto found = cta.mbarriers.find(cta.local(address));
@@ -60,11 +65,13 @@ Mbarrier& Cta::mbarrier(uint32_t address) {
     return found->second;
 }
 
-void Cta::complete_if_done(Mbarrier& barrier) {
+void Cta::complete_if_done(Mbarrier& barrier, BarrierRef where) {
     if (barrier.pending == 0 && barrier.tx == 0) {
         barrier.phase ^= 1;
+        barrier.completed++;
         barrier.pending = barrier.expected;
         events++;
+        notify([&](Observer& o) { o.mbarrier_completed(where, barrier.completed); });
     }
 }
 
@@ -74,7 +81,7 @@ void Cta::arrive(uint32_t address, uint32_t count) {
         throw Fault(format("mbarrier at shared 0x%x: %u arrivals with %u pending of %u",
                            (address & 0xFFFFFF) - kSharedBase, count, barrier.pending, barrier.expected));
     barrier.pending -= count;
-    complete_if_done(barrier);
+    complete_if_done(barrier, reference(address));
 }
 
 void Cta::expect_tx(uint32_t address, int64_t bytes) {
@@ -88,40 +95,66 @@ void Cta::expect_tx(uint32_t address, int64_t bytes) {
 
 void Cta::complete_tx(uint32_t address, int64_t bytes) {
     expect_tx(address, -bytes);
-    complete_if_done(mbarrier(address));
+    complete_if_done(mbarrier(address), reference(address));
 }
 
-void Cta::submit_mma(AsyncOp op) {
-    mma_queue_.push_back(std::move(op));
-    if (launch.schedule.mode == Schedule::eager)
-        while (!mma_queue_.empty()) complete_one(false);
-}
-
-void Cta::submit_copy(AsyncOp op) {
-    copies_.push_back(std::move(op));
-    if (launch.schedule.mode == Schedule::eager) complete_one(false);
-}
-
-bool Cta::complete_one(bool randomly) {
-    size_t choices = (mma_queue_.empty() ? 0 : 1) + copies_.size();
-    if (!choices) return false;
-    size_t pick = randomly ? random_() % choices : 0;
-    AsyncOp op;
-    if (!mma_queue_.empty() && pick == 0) {
-        op = std::move(mma_queue_.front());
-        mma_queue_.pop_front();
-    } else {
-        size_t i = pick - (mma_queue_.empty() ? 0 : 1);
-        op = std::move(copies_[i]);
-        copies_.erase(copies_.begin() + long(i));
-    }
+void Cta::finish(AsyncOp op) {
     try {
         op.complete();
     } catch (const Fault& fault) {
-        throw Fault(op.what + ": " + fault.what());
+        throw Fault(format("%s of PTX line %d: %s", op.what, op.inst->raw->line, fault.what()));
     }
     events++;
-    return true;
+}
+
+void Cta::submit_mma(AsyncOp op) {
+    if (launch.schedule.mode == Schedule::eager) return finish(std::move(op));
+    mma_queue_.push_back(std::move(op));
+}
+
+void Cta::submit_copy(AsyncOp op) {
+    if (launch.schedule.mode == Schedule::eager) return finish(std::move(op));
+    copies_.push_back(std::move(op));
+}
+
+void Cta::submit_tmem(Warp& warp, AsyncOp op, bool loads) {
+    if (launch.schedule.mode == Schedule::eager) return finish(std::move(op));
+    (loads ? warp.tmem_loads : warp.tmem_stores).push_back(std::move(op));
+    tmem_in_flight_++;
+}
+
+// Completes one operation in flight: an MMA first, then copies, then tcgen05.ld and st by warp; or any of them.
+bool Cta::complete_one(bool randomly) {
+    size_t mmas = mma_queue_.empty() ? 0 : 1, choices = mmas + copies_.size() + tmem_in_flight_;
+    if (!choices) return false;
+    size_t pick = randomly ? random_() % choices : 0;
+    if (pick < mmas) {
+        AsyncOp op = std::move(mma_queue_.front());
+        mma_queue_.pop_front();
+        finish(std::move(op));
+        return true;
+    }
+    pick -= mmas;
+    if (pick < copies_.size()) {
+        AsyncOp op = std::move(copies_[pick]);
+        copies_.erase(copies_.begin() + long(pick));
+        finish(std::move(op));
+        return true;
+    }
+    pick -= copies_.size();
+    for (auto& warp : warps)
+        for (auto* queue : {&warp->tmem_loads, &warp->tmem_stores}) {
+            if (pick >= queue->size()) {
+                pick -= queue->size();
+                continue;
+            }
+            AsyncOp op = std::move(queue->front());  // in order, whichever was picked
+            queue->pop_front();
+            tmem_in_flight_--;
+            finish(std::move(op));
+            return true;
+        }
+    return false;
 }
 
 bool Cta::run_warps() {

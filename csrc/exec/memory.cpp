@@ -48,11 +48,29 @@ uint8_t* writable(Warp& warp, Space space, u64 address, u32 bytes) {
     throw Fault("write to a kernel parameter");
 }
 
+void notify_access(Warp& warp, const Inst& inst, AccessKind kind, u32 bytes, u32 mask) {
+    Cta& cta = warp.cta;
+    if (!cta.watched()) return;
+    LaneAccess shared{true, kind, bytes, 0, {}}, global{false, kind, bytes, 0, {}};
+    for_lanes(mask, [&](int lane) {
+        u64 address = address_of(warp, inst, lane);
+        Space space = resolved(Space(inst.arg[3]), address);
+        if (space == Space::param) return;
+        LaneAccess& access = space == Space::shared ? shared : global;
+        access.mask |= 1u << lane;
+        access.address[lane] = address;
+    });
+    for (const LaneAccess* access : {&shared, &global})
+        if (access->mask) cta.notify([&](Observer& o) { o.accessed(warp, inst, *access); });
+}
+
 namespace {
 
-// arg[0]: bytes of an element, arg[1]: sign extension, arg[3]: space; list: one register per element
+// arg[0]: bytes of an element, arg[1]: sign extension, arg[3]: space; list: one register per element; coords: not
+// empty for a strong access (.relaxed, .acquire, .release, .volatile), which races with nothing that is strong too
 Status load(Warp& warp, const Inst& inst, u32 mask) {
     u32 bytes = u32(inst.arg[0]), count = u32(inst.list.size());
+    notify_access(warp, inst, inst.coords.empty() ? AccessKind::read : AccessKind::atomic, bytes * count, mask);
     for_lanes(mask, [&](int lane) {
         const uint8_t* from = readable(warp, Space(inst.arg[3]), address_of(warp, inst, lane), bytes * count);
         for (u32 i = 0; i < count; i++) {
@@ -71,6 +89,7 @@ Status load(Warp& warp, const Inst& inst, u32 mask) {
 
 Status store(Warp& warp, const Inst& inst, u32 mask) {
     u32 bytes = u32(inst.arg[0]), count = u32(inst.list.size());
+    notify_access(warp, inst, inst.coords.empty() ? AccessKind::write : AccessKind::atomic, bytes * count, mask);
     for_lanes(mask, [&](int lane) {
         uint8_t* to = writable(warp, Space(inst.arg[3]), address_of(warp, inst, lane), bytes * count);
         for (u32 i = 0; i < count; i++) {
@@ -97,7 +116,8 @@ bool bind_access(Binder& b, bool is_load) {
     Space space = take_space(b);
     if (space == Space::global && is_load) b.take("nc");
     u32 count = b.take("v8") ? 8 : b.take("v4") ? 4 : b.take("v2") ? 2 : 1;
-    b.take_one({"relaxed", "weak", "volatile", "acquire", "release"}, "");
+    std::string order = b.take_one({"relaxed", "weak", "volatile", "acquire", "release"}, "weak");
+    if (order != "weak") b.inst.coords.push_back(0);
     b.take_one({"cta", "cluster", "gpu", "sys"}, "");
     b.take_one({"L1::no_allocate", "L1::evict_first", "L1::evict_last", "L1::evict_normal"}, "");
     b.take_one({"L2::64B", "L2::128B", "L2::256B"}, "");

@@ -18,6 +18,9 @@ uint64_t address_of(Warp& warp, const Inst& inst, int lane);
 const uint8_t* readable(Warp& warp, Space space, uint64_t address, uint32_t bytes);
 uint8_t* writable(Warp& warp, Space space, uint64_t address, uint32_t bytes);
 
+// Tells the observers what the lanes of an instruction are about to access.
+void notify_access(Warp& warp, const Inst& inst, AccessKind kind, uint32_t bytes, uint32_t mask);
+
 TensorMap tensor_map_at(Warp& warp, uint64_t address);  // in the parameter block or in global memory
 
 }  // namespace fa4emu

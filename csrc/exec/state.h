@@ -16,6 +16,7 @@
 #include "../tensor/mma.h"
 #include "../tensor/tma.h"
 #include "../tensor/tmem.h"
+#include "observer.h"
 
 namespace fa4emu {
 
@@ -33,6 +34,11 @@ struct Inst;
 enum class Status { next, blocked, jumped, exited };
 using Handler = Status (*)(Warp&, const Inst&, uint32_t mask);
 
+struct RegRef {
+    RegClass cls;
+    int slot;
+};
+
 // A decoded instruction: operands are slots of the warp's register file. Immediates and special registers have slots
 // too, filled when the warp starts, so that handlers see arrays of 32 lanes only.
 struct Inst {
@@ -49,6 +55,7 @@ struct Inst {
     int arg[4] = {};  // family-specific
     int target = -1;
     const RawInst* raw = nullptr;
+    std::vector<RegRef> reads, writes;  // registers, without the guard; for checkers
 };
 
 struct Program {
@@ -69,6 +76,7 @@ struct Mbarrier {
     uint32_t expected = 0, pending = 0;
     int64_t tx = 0;
     uint32_t phase = 0;
+    uint32_t completed = 0;  // phases so far
     bool valid = false;
 };
 
@@ -81,6 +89,14 @@ struct NamedBarrier {
 struct Fragment {
     int pc;
     uint32_t mask;
+};
+
+// Asynchronous work in flight. MMAs and their commits complete in issue order, so do the tcgen05.ld of a warp and its
+// tcgen05.st; copies complete in any order.
+struct AsyncOp {
+    std::function<void()> complete;
+    const char* what;
+    const Inst* inst;
 };
 
 class Warp {
@@ -107,6 +123,8 @@ class Warp {
     // Bulk groups per lane: committed groups that are not done yet, oldest first, as counts of operations left.
     std::vector<std::deque<std::shared_ptr<int>>> groups{kLanes};
     std::vector<std::shared_ptr<int>> open_group{kLanes};
+    std::vector<uint64_t> committed_groups = std::vector<uint64_t>(kLanes, 0);
+    std::deque<AsyncOp> tmem_loads, tmem_stores;  // in flight, oldest first
 
     // Runs until blocked, exited or the budget is used up. Returns whether anything was executed.
     bool run(int budget);
@@ -115,23 +133,24 @@ class Warp {
     void require_converged(uint32_t mask, const char* what) const;
 
   private:
+    template <bool kWatched>
     Status execute(Fragment& fragment);
-    bool pick();
+    template <bool kWatched>
+    bool run_loop(int budget);
     void merge();
     std::vector<uint32_t> r32_;
     std::vector<uint64_t> r64_;
     std::vector<uint32_t> pred_;
 };
 
-// Asynchronous work in flight. MMAs and their commits complete in issue order; TMA operations in any order.
-struct AsyncOp {
-    std::function<void()> complete;
-    std::string what;
-};
-
 struct Schedule {
     enum Mode { eager, lazy, random } mode = eager;
     uint64_t seed = 0;
+};
+
+// Whether registers loaded by tcgen05.ld may be used before tcgen05.wait::ld, as they may with hardware's scoreboard.
+struct Rules {
+    bool loads_need_wait = true;
 };
 
 struct Stats {
@@ -144,6 +163,7 @@ struct Launch {
     uint32_t smem_bytes;
     std::vector<uint8_t> params;
     Schedule schedule;
+    Rules rules;
 };
 
 class Cta {
@@ -157,12 +177,19 @@ class Cta {
     uint32_t kernel_address(uint32_t offset) const { return (rank << 24 | kSharedBase) + offset; }
 
     Mbarrier& mbarrier(uint32_t address);  // of any CTA of the cluster; throws if it is not initialised
-    void complete_if_done(Mbarrier& barrier);
+    void complete_if_done(Mbarrier& barrier, BarrierRef where);
     void arrive(uint32_t address, uint32_t count);
     void expect_tx(uint32_t address, int64_t bytes);  // negative: completion
     void complete_tx(uint32_t address, int64_t bytes);
     void submit_mma(AsyncOp op);
     void submit_copy(AsyncOp op);
+    void submit_tmem(Warp& warp, AsyncOp op, bool loads);
+
+    // Calls f(observer) for all who watch; costs a comparison if nobody does.
+    template <class F>
+    void notify(F&& f);
+    bool watched() const;
+    BarrierRef reference(uint32_t address);  // of an mbarrier of any CTA of the cluster
 
     bool run_warps();
     bool complete_one(bool randomly);
@@ -189,8 +216,11 @@ class Cta {
     Stats stats;
 
   private:
+    void finish(AsyncOp op);
+
     std::deque<AsyncOp> mma_queue_;
     std::vector<AsyncOp> copies_;
+    size_t tmem_in_flight_ = 0;
     std::mt19937_64 random_;
 };
 
@@ -198,6 +228,7 @@ class Cta {
 class Cluster {
   public:
     Cluster(const Program& program, const Launch& launch, GlobalView& global, const uint32_t first_cta[3]);
+    Cluster(const Cluster&) = delete;
     void run();  // to completion; throws Fault with the location added
     Stats stats() const;
 
@@ -208,7 +239,16 @@ class Cluster {
     uint32_t arrived = 0;  // threads at barrier.cluster
     uint64_t generation = 0;
     std::vector<std::unique_ptr<Cta>> ctas;
+    std::vector<Observer*> observers;
+    uint64_t tasks = 0;  // asynchronous operations issued so far
 };
+
+template <class F>
+inline void Cta::notify(F&& f) {
+    for (Observer* observer : cluster.observers) f(*observer);
+}
+
+inline bool Cta::watched() const { return !cluster.observers.empty(); }
 
 Program bind(const ModuleText& module, const std::string& kernel);
 

@@ -8,10 +8,21 @@ namespace {
 using u32 = uint32_t;
 using u64 = uint64_t;
 
-Status nothing(Warp&, const Inst&, u32) { return Status::next; }
+Status fence(Warp& warp, const Inst& inst, u32) {
+    warp.cta.notify([&](Observer& o) { o.fenced(warp, Fence(inst.arg[0])); });
+    return Status::next;
+}
 
-Status aligned_nothing(Warp& warp, const Inst& inst, u32 mask) {
-    warp.require_converged(mask, inst.raw->base.c_str());
+// arg[0]: of the loads rather than the stores
+Status wait_for_tmem(Warp& warp, const Inst& inst, u32 mask) {
+    warp.require_converged(mask, "tcgen05.wait");
+    bool loads = inst.arg[0];
+    size_t in_flight = (loads ? warp.tmem_loads : warp.tmem_stores).size();
+    if (in_flight) {
+        warp.waits_for = format("%zu tcgen05.%s in flight", in_flight, loads ? "ld" : "st");
+        return Status::blocked;
+    }
+    warp.cta.notify([&](Observer& o) { o.tmem_waited(warp, loads); });
     return Status::next;
 }
 
@@ -36,14 +47,20 @@ Status alloc(Warp& warp, const Inst& inst, u32 mask) {
     u32 at = cta.local(uniform(warp, inst.s[0], mask, "the address") + u32(inst.imm));
     if (at % 4) throw Fault("tcgen05.alloc writes to an address that is not 4-byte aligned");
     u32 address = u32(start);
+    cta.notify([&](Observer& o) {
+        o.tmem_allocated(warp, inst, address, columns);
+        o.accessed(warp, inst, {true, AccessKind::write, 4, 1, {cta.kernel_address(at)}});
+    });
     std::memcpy(cta.shared.at(at, 4), &address, 4);
     return Status::next;
 }
 
 Status dealloc(Warp& warp, const Inst& inst, u32 mask) {
     warp.require_converged(mask, "tcgen05.dealloc");
-    warp.cta.tmem.dealloc(uniform(warp, inst.s[0], mask, "the address"),
-                          uniform(warp, inst.s[1], mask, "the column count"));
+    u32 column = uniform(warp, inst.s[0], mask, "the address"),
+        columns = uniform(warp, inst.s[1], mask, "the column count");
+    warp.cta.tmem.dealloc(column, columns);
+    warp.cta.notify([&](Observer& o) { o.tmem_freed(warp, inst, column, columns); });
     warp.cta.events++;
     return Status::next;
 }
@@ -54,24 +71,78 @@ Status relinquish(Warp& warp, const Inst&, u32 mask) {
     return Status::next;
 }
 
-// arg[0]: shape, arg[1]: repetition, arg[2]: pack/unpack; list: registers
+TmemRange touched(Warp& warp, const Inst& inst, u32 address, bool writes) {
+    TmemShape shape = TmemShape(inst.arg[0]);
+    u32 group = address >> 20 & 7, groups = shape == TmemShape::x32x32b ? 3u << group : 1u << group;
+    return {&warp.cta, uint8_t(groups), uint16_t(address), uint16_t(tmem_columns(shape, inst.arg[1], inst.arg[2])),
+            !writes,   writes};
+}
+
+void announce(Warp& warp, const Inst& inst, u32 address, Task::Kind kind) {
+    Cta& cta = warp.cta;
+    if (!cta.watched()) return;
+    Footprint footprint;
+    footprint.tmem.push_back(touched(warp, inst, address, kind == Task::tmem_store));
+    Task task{kind, ++cta.cluster.tasks, &warp, 0, &inst, {}};
+    cta.notify([&](Observer& o) { o.issued(task, footprint); });
+}
+
+// arg[0]: shape, arg[1]: repetition, arg[2]: pack/unpack; list: registers. The registers hold their values at once:
+// compilers move them to other registers before tcgen05.wait::ld, and a checker tells a move from a use. But until the
+// load is complete its columns must not change.
 Status tmem_load(Warp& warp, const Inst& inst, u32 mask) {
     warp.require_converged(mask, "tcgen05.ld");
     u32 address = uniform(warp, inst.s[0], mask, "the TMEM address") + u32(inst.imm);
+    size_t words = inst.list.size() * kLanes;
+    auto load = [&warp, &inst, address](u32* values) {
+        warp.cta.tmem.load(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, values);
+    };
+    announce(warp, inst, address, Task::tmem_load);
     u32 buffer[128 * kLanes];
-    warp.cta.tmem.load(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, buffer);
+    load(buffer);
     for (size_t i = 0; i < inst.list.size(); i++)
         if (inst.list[i] >= 0) std::memcpy(warp.r32(inst.list[i]), buffer + i * kLanes, kLanes * 4);
+    const Launch& launch = warp.cta.launch;
+    if (launch.schedule.mode == Schedule::eager || !launch.rules.loads_need_wait) return Status::next;
+    std::vector<u32> values(buffer, buffer + words);
+    auto complete = [load, values] {
+        u32 now[128 * kLanes];
+        load(now);
+        if (std::memcmp(now, values.data(), values.size() * 4))
+            throw Fault("the columns changed while it was in flight");
+    };
+    warp.cta.submit_tmem(warp, {complete, "tcgen05.ld", &inst}, true);
     return Status::next;
 }
 
 Status tmem_store(Warp& warp, const Inst& inst, u32 mask) {
     warp.require_converged(mask, "tcgen05.st");
     u32 address = uniform(warp, inst.s[0], mask, "the TMEM address") + u32(inst.imm);
+    announce(warp, inst, address, Task::tmem_store);
+    auto store = [&warp, &inst, address](const u32* values) {
+        warp.cta.tmem.store(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, values);
+    };
     u32 buffer[128 * kLanes];
     for (size_t i = 0; i < inst.list.size(); i++) std::memcpy(buffer + i * kLanes, warp.r32(inst.list[i]), kLanes * 4);
-    warp.cta.tmem.store(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, buffer);
+    if (warp.cta.launch.schedule.mode == Schedule::eager) {
+        store(buffer);
+        return Status::next;
+    }
+    std::vector<u32> values(buffer, buffer + inst.list.size() * kLanes);
+    warp.cta.submit_tmem(warp, {[store, values] { store(values.data()); }, "tcgen05.st", &inst}, false);
     return Status::next;
+}
+
+// What an MMA touches, for the observers.
+Footprint mma_footprint(Cta& cta, const MmaArgs& args) {
+    Footprint out;
+    Cta* ctas[2] = {&cta, args.cta_group == 2 ? &cta.owner((cta.rank | 1) << 24) : nullptr};
+    visit_mma(
+        args, [&](int c, u32 offset) { out.shared.push_back({ctas[c], offset, 16, false}); },
+        [&](int c, const TmemBlock& block) {
+            out.tmem.push_back({ctas[c], block.groups, block.column, block.columns, block.reads, block.writes});
+        });
+    return out;
 }
 
 // d: s[0]; a: s[1] (register of TMEM address if arg[0], with constant offset arg[1]); b: s[2]; idesc: s[3]; list:
@@ -99,7 +170,12 @@ Status issue_mma(Warp& warp, const Inst& inst, u32 mask) {
         args.b -= base;
         if (!args.a_in_tmem) args.a -= base;
         cta.stats.mma++;
-        cta.submit_mma({[args] { mma(args); }, format("MMA of PTX line %d", inst.raw->line)});
+        if (cta.watched()) {
+            Task task{Task::mma, ++cta.cluster.tasks, &warp, lane, &inst, {}};
+            Footprint footprint = mma_footprint(cta, args);
+            cta.notify([&](Observer& o) { o.issued(task, footprint); });
+        }
+        cta.submit_mma({[args] { mma(args); }, "MMA", &inst});
     });
     return Status::next;
 }
@@ -113,11 +189,19 @@ Status commit(Warp& warp, const Inst& inst, u32 mask) {
         std::vector<u32> targets;
         if (inst.list.empty()) targets.push_back(barrier);
         for (; ranks; ranks &= ranks - 1) targets.push_back((barrier & 0xFFFFFF) | u32(__builtin_ctz(ranks)) << 24);
-        for (u32 at : targets) cta.mbarrier(at);
-        cta.submit_mma({[&cta, targets] {
-                            for (u32 at : targets) cta.arrive(at, 1);
+        Task task{Task::commit, ++cta.cluster.tasks, &warp, lane, &inst, {}};
+        for (u32 at : targets) {
+            cta.mbarrier(at);
+            task.barriers.push_back(cta.reference(at));
+        }
+        cta.notify([&](Observer& o) { o.issued(task, {}); });
+        cta.submit_mma({[&cta, targets, task] {
+                            for (size_t i = 0; i < targets.size(); i++) {
+                                cta.notify([&](Observer& o) { o.mbarrier_arrived(task, task.barriers[i]); });
+                                cta.arrive(targets[i], 1);
+                            }
                         },
-                        format("commit of PTX line %d", inst.raw->line)});
+                        "commit", &inst});
     });
     return Status::next;
 }
@@ -184,11 +268,15 @@ bool bind_tcgen05(Binder& b) {
     if (b.take("ld")) return bind_ld_st(b, true);
     if (b.take("st")) return bind_ld_st(b, false);
     if (b.take("mma")) return bind_mma(b);
-    if (b.take("wait::ld") || b.take("wait::st")) {  // ld and st are executed at once: their completion is not modelled
+    std::string wait = b.take_one({"wait::ld", "wait::st"}, ""),
+                order = b.take_one({"fence::before_thread_sync", "fence::after_thread_sync"}, "");
+    if (!wait.empty()) {
         b.take("sync"), b.take("aligned");
-        b.inst.run = aligned_nothing;
-    } else if (b.take("fence::before_thread_sync") || b.take("fence::after_thread_sync")) {
-        b.inst.run = nothing;
+        b.inst.arg[0] = wait == "wait::ld";
+        b.inst.run = wait_for_tmem;
+    } else if (!order.empty()) {
+        b.inst.arg[0] = int(order == "fence::before_thread_sync" ? Fence::tcgen05_before : Fence::tcgen05_after);
+        b.inst.run = fence;
     } else if (b.take("commit")) {
         cta_group(b);
         b.take_one({"mbarrier::arrive::one"}), b.take_one({"shared::cluster", "shared::cta"}), b.take_one({"b64"});

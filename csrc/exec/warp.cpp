@@ -83,25 +83,30 @@ void Warp::merge() {
     fragments.resize(out);
 }
 
+template <bool kWatched>
 Status Warp::execute(Fragment& fragment) {
     const Inst& inst = program.code[fragment.pc];
     uint32_t mask = fragment.mask;
     if (inst.guard >= 0) {
         uint32_t value = pred(inst.guard);
         mask &= inst.guard_negated ? ~value : value;
-        if (!mask) return Status::next;
     }
+    if constexpr (kWatched) cta.notify([&](Observer& o) { o.step(*this, inst, fragment.mask, mask); });
+    if (!mask) return Status::next;
     return inst.run(*this, inst, mask);
 }
 
-bool Warp::run(int budget) {
+bool Warp::run(int budget) { return cta.watched() ? run_loop<true>(budget) : run_loop<false>(budget); }
+
+template <bool kWatched>
+bool Warp::run_loop(int budget) {
     bool progress = false;
     size_t tried = 0;
     current = 0;
     while (!fragments.empty() && budget > 0) {
         Fragment& fragment = fragments[current];
         const Inst& inst = program.code[fragment.pc];
-        Status status = execute(fragment);
+        Status status = execute<kWatched>(fragment);
         if (status == Status::blocked) {
             // Other lanes of a divergent warp may still run, and may be what this fragment waits for.
             if (++tried >= fragments.size()) {
@@ -139,6 +144,7 @@ bool Warp::run(int budget) {
             fragment.pc++;
             merge();
             current = 0;
+            if (kWatched && fragments.empty()) cta.notify([&](Observer& o) { o.left(*this); });
         }
         if (fragments.size() > 1) {
             merge();

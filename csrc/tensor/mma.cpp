@@ -23,31 +23,40 @@ inline float decode(uint16_t h, const Operand& op) {
     return op.negate ? -value : value;
 }
 
-// Calls put(row, k, bits) for all elements of a rows x 16 operand, in 16-byte chunks: the swizzle keeps them whole.
-template <class Put>
-void gather(const SmemDescriptor& desc, const SharedView& shared, int rows, bool mn_major, Put put) {
-    uint16_t chunk[8];
-    auto fetch = [&](uint32_t address) { std::memcpy(chunk, shared.at(swizzled(address, desc.mask), 16), 16); };
+// Calls visit(address, row, k) for the 16-byte chunks of a rows x 16 operand (the swizzle keeps them whole): eight
+// elements along K, or along the rows for an MN-major operand, from (row, k) on.
+template <class Visit>
+void for_each_chunk(const SmemDescriptor& desc, int rows, bool mn_major, Visit visit) {
     if (!mn_major) {
         uint32_t next =
             desc.mask ? 16 : desc.lbo;  // without swizzle the second 16 bytes of K lie in their own core matrix
         for (int row = 0; row < rows; ++row)
-            for (int half = 0; half < 2; ++half) {
-                fetch(desc.start + uint32_t(row % 8) * desc.pitch + uint32_t(row / 8) * desc.sbo +
-                      uint32_t(half) * next);
-                for (int e = 0; e < 8; ++e) put(row, half * 8 + e, chunk[e]);
-            }
+            for (int half = 0; half < 2; ++half)
+                visit(swizzled(desc.start + uint32_t(row % 8) * desc.pitch + uint32_t(row / 8) * desc.sbo +
+                                   uint32_t(half) * next,
+                               desc.mask),
+                      row, half * 8);
         return;
     }
     // Without swizzle the roles are swapped: SBO steps along MN, LBO along K.
     int per_atom = int(desc.pitch / 16);
     uint32_t mn_step = desc.mask ? desc.lbo : desc.sbo, k_step = desc.mask ? desc.sbo : desc.lbo;
     for (int k = 0; k < kK; ++k)
-        for (int i = 0; i < rows / 8; ++i) {
-            fetch(desc.start + uint32_t(i % per_atom) * 16 + uint32_t(i / per_atom) * mn_step +
-                  uint32_t(k % 8) * desc.pitch + uint32_t(k / 8) * k_step);
-            for (int e = 0; e < 8; ++e) put(i * 8 + e, k, chunk[e]);
-        }
+        for (int i = 0; i < rows / 8; ++i)
+            visit(swizzled(desc.start + uint32_t(i % per_atom) * 16 + uint32_t(i / per_atom) * mn_step +
+                               uint32_t(k % 8) * desc.pitch + uint32_t(k / 8) * k_step,
+                           desc.mask),
+                  i * 8, k);
+}
+
+// Calls put(row, k, bits) for all elements of a rows x 16 operand.
+template <class Put>
+void gather(const SmemDescriptor& desc, const SharedView& shared, int rows, bool mn_major, Put put) {
+    for_each_chunk(desc, rows, mn_major, [&](uint32_t address, int row, int k) {
+        uint16_t chunk[8];
+        std::memcpy(chunk, shared.at(address, 16), 16);
+        for (int e = 0; e < 8; ++e) mn_major ? put(row + e, k, chunk[e]) : put(row, k + e, chunk[e]);
+    });
 }
 
 typedef float Vec __attribute__((vector_size(32), aligned(4), may_alias));
@@ -153,6 +162,26 @@ void mma(const MmaArgs& args) {
             update_row(*args.cta[c].tmem, lane0 + lane_of(m, rows, ctas), column, 0, width, inst, args, a[c][m], b);
             if (split_n) update_row(*args.cta[c].tmem, 64 + m, column, width, width, inst, args, a[c][m], b);
         }
+}
+
+void visit_mma(const MmaArgs& args, const std::function<void(int, uint32_t)>& shared,
+               const std::function<void(int, const TmemBlock&)>& tmem) {
+    InstructionF16 inst = decode_f16(args.idesc, args.cta_group);
+    int ctas = args.cta_group, rows = inst.m / ctas;
+    bool spread = ctas == 1 && rows == 64, split_n = ctas == 2 && rows == 64;
+    auto column = [](uint64_t address) { return uint16_t(address & 0xFFFF); };
+    // Lanes of M = 64: 16 of each 32 for a single CTA; all of them, N halved, for a pair.
+    auto groups = [&](uint64_t address) { return uint8_t(spread ? 0x55 << (address >> 20 & 1) : 0xFF); };
+    SmemDescriptor b = decode_smem(args.b, "B");
+    for (int c = 0; c < ctas; ++c) {
+        for_each_chunk(b, inst.n / ctas, inst.b_mn_major, [&](uint32_t address, int, int) { shared(c, address); });
+        if (args.a_in_tmem)
+            tmem(c, {groups(args.a), column(args.a), kK / 2, true, false});
+        else
+            for_each_chunk(decode_smem(args.a, "A"), rows, inst.a_mn_major,
+                           [&](uint32_t address, int, int) { shared(c, address); });
+        tmem(c, {groups(args.d), column(args.d), uint16_t(split_n ? inst.n / 2 : inst.n), args.accumulate, true});
+    }
 }
 
 }  // namespace fa4emu

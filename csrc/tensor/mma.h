@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "../mem/views.h"
 #include "tmem.h"
@@ -31,5 +32,16 @@ struct MmaArgs {
 
 // Executes the MMA at once. Throws Fault for illegal descriptors, shapes, alignment or addresses.
 void mma(const MmaArgs& args);
+
+// A block of tensor memory: bit g of groups stands for lanes 16 g to 16 g + 15.
+struct TmemBlock {
+    uint8_t groups;
+    uint16_t column, columns;
+    bool reads, writes;
+};
+
+// What mma(args) would touch: shared(cta, offset) for each 16 bytes that it reads of a CTA's window, tmem(cta, block).
+void visit_mma(const MmaArgs& args, const std::function<void(int, uint32_t)>& shared,
+               const std::function<void(int, const TmemBlock&)>& tmem);
 
 }  // namespace fa4emu

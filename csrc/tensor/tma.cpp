@@ -107,4 +107,15 @@ void tma_store(const TensorMap& map, const int32_t* coords, GlobalView& global, 
     });
 }
 
+void tma_rows(const TensorMap& map, const int32_t* coords, const std::function<void(uint64_t, uint64_t)>& visit) {
+    int64_t first, last;
+    inner_range(map, coords[0], first, last);
+    if (last <= first) return;
+    for_each_row(map, coords, [&](const Row& row) {
+        if (!row.inside) return;
+        visit(row.address + uint64_t(int64_t(coords[0]) + first) * map.element_bytes,
+              uint64_t(last - first) * map.element_bytes);
+    });
+}
+
 }  // namespace fa4emu

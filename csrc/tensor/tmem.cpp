@@ -54,6 +54,10 @@ int first_lane(TmemShape shape, int warp_in_group, uint32_t address) {
 
 }  // namespace
 
+uint32_t tmem_columns(TmemShape shape, int num, bool pack) {
+    return uint32_t(columns_per_repetition(shape) * num) << pack;
+}
+
 Tmem::Tmem() : words_(size_t(kLanes) * kColumns, kUninitialised), allocated_(kColumns, false) {}
 
 int Tmem::alloc(uint32_t columns) {
@@ -97,7 +101,7 @@ int Tmem::registers(TmemShape shape, int num, bool) {
 
 void Tmem::load(TmemShape shape, int num, bool pack, int warp_in_group, uint32_t address, uint32_t* regs) const {
     int count = registers(shape, num, pack), lane0 = first_lane(shape, warp_in_group, address);
-    uint32_t column = address & 0xFFFF, width = uint32_t(columns_per_repetition(shape) * num) << pack;
+    uint32_t column = address & 0xFFFF, width = tmem_columns(shape, num, pack);
     check_columns(column, width);
     const uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
     for (int r = 0; r < count; ++r)
@@ -110,7 +114,7 @@ void Tmem::load(TmemShape shape, int num, bool pack, int warp_in_group, uint32_t
 
 void Tmem::store(TmemShape shape, int num, bool unpack, int warp_in_group, uint32_t address, const uint32_t* regs) {
     int count = registers(shape, num, unpack), lane0 = first_lane(shape, warp_in_group, address);
-    uint32_t column = address & 0xFFFF, width = uint32_t(columns_per_repetition(shape) * num) << unpack;
+    uint32_t column = address & 0xFFFF, width = tmem_columns(shape, num, unpack);
     check_columns(column, width);
     uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
     for (int r = 0; r < count; ++r)

@@ -11,6 +11,8 @@ namespace fa4emu {
 
 enum class TmemShape { x32x32b, x16x64b, x16x128b, x16x256b, x16x32bx2 };
 
+uint32_t tmem_columns(TmemShape shape, int num, bool pack);  // that a load or store covers
+
 class Tmem {
   public:
     static constexpr int kLanes = 128, kColumns = 512;

@@ -102,11 +102,14 @@ class Machine:
         cluster: tuple[int, int, int] = (1, 1, 1),
         schedule: Schedule | None = None,
         workers: int | None = None,
+        loads_need_wait: bool = True,
         role_of: Callable[[int], str] | None = None,
     ) -> Any:
         """Runs a kernel to completion and returns RunStats.
 
-        role_of: name of a warp by its number, for the error messages.
+        role_of: name of a warp by its number, for the error messages. loads_need_wait: registers loaded by tcgen05.ld
+        hold nothing before tcgen05.wait::ld, as the ISA has it; False: their use waits for them, as it does on
+        hardware, where an instruction waits for the registers it reads.
 
         Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
         deadlock (Deadlock, with every warp's position). ValueError for a launch shape that no device would accept.
@@ -132,6 +135,7 @@ class Machine:
                 _MODES[schedule.mode],
                 schedule.seed,
                 workers or os.cpu_count() or 1,
+                loads_need_wait,
             )
         except EmulationError as error:
             if role_of is None:
