@@ -54,20 +54,32 @@ NB_MODULE(_core, m) {
         .def_ro("tma_loads", &Stats::tma_loads)
         .def_ro("tma_stores", &Stats::tma_stores);
 
+    nb::class_<Finding>(m, "Finding")
+        .def_ro("kind", &Finding::kind)
+        .def_ro("text", &Finding::text)
+        .def_ro("line", &Finding::line)
+        .def_ro("other_line", &Finding::other_line)
+        .def_ro("count", &Finding::count);
+    nb::class_<Report>(m, "Report")
+        .def_ro("stats", &Report::stats)
+        .def_ro("findings", &Report::findings)
+        .def_ro("error", &Report::error)
+        .def_ro("deadlock", &Report::deadlock);
+
     m.def("parse", &parse, nb::arg("ptx"));
     m.def("bind", &bind, nb::arg("module"), nb::arg("kernel"));
     m.def(
         "launch",
         [](const Program& program, GlobalMemory& memory, std::array<uint32_t, 3> grid, std::array<uint32_t, 3> block,
-           std::array<uint32_t, 3> cluster, uint32_t smem_bytes, nb::bytes params, int mode, uint64_t seed,
-           int workers, bool loads_need_wait) {
+           std::array<uint32_t, 3> cluster, uint32_t smem_bytes, nb::bytes params, int mode, uint64_t seed, int workers,
+           bool loads_need_wait, bool strict) {
             Launch launch{{grid[0], grid[1], grid[2]},
                           {block[0], block[1], block[2]},
                           {cluster[0], cluster[1], cluster[2]},
                           smem_bytes,
                           {},
                           {Schedule::Mode(mode), seed},
-                          {loads_need_wait}};
+                          {loads_need_wait, strict}};
             auto data = static_cast<const uint8_t*>(params.data());
             launch.params.assign(data, data + params.size());
             nb::gil_scoped_release release;
@@ -75,5 +87,5 @@ NB_MODULE(_core, m) {
         },
         nb::arg("program"), nb::arg("memory"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
         nb::arg("smem_bytes"), nb::arg("params"), nb::arg("mode"), nb::arg("seed"), nb::arg("workers"),
-        nb::arg("loads_need_wait"));
+        nb::arg("loads_need_wait"), nb::arg("strict"));
 }

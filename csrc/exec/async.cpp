@@ -19,6 +19,7 @@ Status proxy_fence(Warp& warp, const Inst& inst, u32) {
 
 struct Coordinates {
     int32_t at[5] = {};
+    bool operator==(const Coordinates&) const = default;
 };
 
 Coordinates coordinates(Warp& warp, const Inst& inst, int lane) {
@@ -80,8 +81,10 @@ Status tensor_load(Warp& warp, const Inst& inst, u32 mask) {
     return Status::next;
 }
 
+// Lanes that store the same box are no race: each writes the same bytes, and hardware makes one store of them.
 Status tensor_store(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
+    int first = __builtin_ctz(mask);
     for_lanes(mask, [&](int lane) {
         TensorMap map = tensor_map_at(warp, warp.r64(inst.s[1])[lane]);
         if (map.rank != inst.coords.size())
@@ -89,7 +92,10 @@ Status tensor_store(Warp& warp, const Inst& inst, u32 mask) {
         u32 from = cta.local(warp.r32(inst.s[0])[lane] + u32(inst.imm));
         Coordinates c = coordinates(warp, inst, lane);
         Footprint footprint;
-        if (cta.watched()) {
+        auto same = [&](int slot) { return warp.r32(slot)[lane] == warp.r32(slot)[first]; };
+        bool again = lane != first && same(inst.s[0]) && warp.r64(inst.s[1])[lane] == warp.r64(inst.s[1])[first] &&
+                     c == coordinates(warp, inst, first);
+        if (cta.watched() && !again) {
             footprint.shared.push_back({&cta, from, box_bytes(map), false});
             tma_rows(map, c.at, [&](uint64_t to, uint64_t bytes) { footprint.global.push_back({to, bytes, true}); });
         }

@@ -41,12 +41,7 @@ void Cluster::run() {
 
 Stats Cluster::stats() const {
     Stats total;
-    for (const auto& cta : ctas) {
-        total.warp_instructions += cta->stats.warp_instructions;
-        total.mma += cta->stats.mma;
-        total.tma_loads += cta->stats.tma_loads;
-        total.tma_stores += cta->stats.tma_stores;
-    }
+    for (const auto& cta : ctas) total.add(cta->stats);
     return total;
 }
 

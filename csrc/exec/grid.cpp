@@ -4,48 +4,73 @@
 #include <mutex>
 #include <thread>
 
+#include "../check/registers.h"
+#include "../check/sharing.h"
+
 namespace fa4emu {
 
-Stats run_grid(const Program& program, const Launch& launch, GlobalView& global, int workers) {
+namespace {
+
+// What one cluster's run came to.
+struct Outcome {
+    Stats stats;
+    Findings findings;
+    std::string error;
+    bool deadlock = false;
+};
+
+void run_cluster(const Program& program, const Launch& launch, GlobalView& global, uint64_t number,
+                 SharingChecker& sharing, Outcome& out) {
     const uint32_t* size = launch.cluster;
-    const uint32_t grid[3] = {launch.grid[0] / size[0], launch.grid[1] / size[1], launch.grid[2] / size[2]};
-    uint64_t count = uint64_t(grid[0]) * grid[1] * grid[2];
+    const uint32_t x = launch.grid[0] / size[0], y = launch.grid[1] / size[1];
+    const uint32_t first[3] = {uint32_t(number % x) * size[0], uint32_t(number / x % y) * size[1],
+                               uint32_t(number / x / y) * size[2]};
+    try {
+        Cluster cluster(program, launch, global, first);
+        std::unique_ptr<RaceChecker> races;
+        std::unique_ptr<RegisterChecker> registers;
+        if (launch.rules.strict) {
+            races = std::make_unique<RaceChecker>(cluster, out.findings);
+            registers = std::make_unique<RegisterChecker>(cluster, out.findings);
+            cluster.observers = {races.get(), registers.get()};
+        }
+        cluster.run();
+        out.stats = cluster.stats();
+        if (races) sharing.merge(*races, number, program, out.findings);
+    } catch (const Deadlock& report) {
+        out.error = report.what(), out.deadlock = true;
+    } catch (const Fault& fault) {
+        out.error = fault.what();
+    }
+}
+
+}  // namespace
+
+Report run_grid(const Program& program, const Launch& launch, GlobalView& global, int workers) {
+    const uint32_t *grid = launch.grid, *size = launch.cluster;
+    uint64_t count = uint64_t(grid[0] / size[0]) * (grid[1] / size[1]) * (grid[2] / size[2]);
     std::atomic<uint64_t> next{0}, failed_at{UINT64_MAX};
     std::mutex mutex;
-    std::string failure;
-    bool failed_by_deadlock = false;
-    Stats total;
+    SharingChecker sharing;
+    Report total;
+    Findings findings;
     auto work = [&] {
         for (uint64_t i; (i = next++) < count;) {
             if (i > failed_at) return;
-            uint32_t first[3] = {uint32_t(i % grid[0]) * size[0], uint32_t(i / grid[0] % grid[1]) * size[1],
-                                 uint32_t(i / grid[0] / grid[1]) * size[2]};
-            std::string error;
-            bool deadlock = false;
-            Stats stats;
-            try {
-                Cluster cluster(program, launch, global, first);
-                cluster.run();
-                stats = cluster.stats();
-            } catch (const Deadlock& report) {
-                error = report.what(), deadlock = true;
-            } catch (const Fault& fault) {
-                error = fault.what();
-            }
+            Outcome outcome;
+            run_cluster(program, launch, global, i, sharing, outcome);
             std::lock_guard lock(mutex);
-            total.warp_instructions += stats.warp_instructions;
-            total.mma += stats.mma;
-            total.tma_loads += stats.tma_loads;
-            total.tma_stores += stats.tma_stores;
-            if (!error.empty() && i < failed_at) failed_at = i, failure = error, failed_by_deadlock = deadlock;
+            total.stats.add(outcome.stats);
+            for (const Finding& finding : outcome.findings.all()) findings.add(finding);
+            if (!outcome.error.empty() && i < failed_at)
+                failed_at = i, total.error = outcome.error, total.deadlock = outcome.deadlock;
         }
     };
     std::vector<std::thread> threads;
     for (int i = 1; i < workers; i++) threads.emplace_back(work);
     work();
     for (auto& thread : threads) thread.join();
-    if (failed_at != UINT64_MAX && failed_by_deadlock) throw Deadlock(failure);
-    if (failed_at != UINT64_MAX) throw Fault(failure);
+    total.findings = findings.all();
     return total;
 }
 

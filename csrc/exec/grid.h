@@ -1,11 +1,18 @@
-// A launch: independent CTAs over worker threads.
+// A launch: its clusters, spread over the cores of this machine.
 #pragma once
 
+#include "../check/findings.h"
 #include "state.h"
 
 namespace fa4emu {
 
-// Runs all CTAs; throws the Fault of the lowest CTA that failed, so that the error does not depend on thread timing.
-Stats run_grid(const Program& program, const Launch& launch, GlobalView& global, int workers);
+struct Report {
+    Stats stats;
+    std::vector<Finding> findings;  // of a strict run
+    std::string error;              // of the first cluster that failed; empty: none did
+    bool deadlock = false;
+};
+
+Report run_grid(const Program& program, const Launch& launch, GlobalView& global, int workers);
 
 }  // namespace fa4emu

@@ -148,14 +148,19 @@ struct Schedule {
     uint64_t seed = 0;
 };
 
-// Whether registers loaded by tcgen05.ld may be used before tcgen05.wait::ld, as they may with hardware's scoreboard.
 struct Rules {
+    // Registers loaded by tcgen05.ld hold nothing before tcgen05.wait::ld. False: their use waits for them, as it does
+    // on hardware.
     bool loads_need_wait = true;
+    bool strict = false;  // run the checkers of csrc/check
 };
 
 struct Stats {
     uint64_t warp_instructions = 0, mma = 0, tma_loads = 0, tma_stores = 0;
-    std::map<std::string, uint64_t> opcodes;
+    void add(const Stats& other) {
+        warp_instructions += other.warp_instructions, mma += other.mma;
+        tma_loads += other.tma_loads, tma_stores += other.tma_stores;
+    }
 };
 
 struct Launch {

@@ -20,6 +20,10 @@ class GlobalMemory : public GlobalView {
     void clear() { regions_.clear(), next_ = kFirst; }
     const uint8_t* read(uint64_t address, uint64_t bytes) override { return find(address, bytes, "read", false); }
     uint8_t* write(uint64_t address, uint64_t bytes) override { return find(address, bytes, "write", true); }
+    bool writable(uint64_t address) const override {
+        auto after = regions_.upper_bound(address);
+        return after != regions_.begin() && std::prev(after)->second.writable;
+    }
 
   private:
     static constexpr uint64_t kFirst = 0x7000'0000'0000, kGap = 1 << 20, kAlign = 256;

@@ -26,6 +26,7 @@ class GlobalView {
     virtual ~GlobalView() = default;
     virtual const uint8_t* read(uint64_t address, uint64_t bytes) = 0;
     virtual uint8_t* write(uint64_t address, uint64_t bytes) = 0;
+    virtual bool writable(uint64_t address) const = 0;  // whether a kernel may write there
 };
 
 // Shared memory of one CTA. Addresses count from the start of the CTA's window, which is 1024-aligned.

@@ -25,6 +25,7 @@ class OneBuffer : public GlobalView {
     OneBuffer(uint64_t base, Bytes bytes) : base_(base), bytes_(bytes) {}
     const uint8_t* read(uint64_t address, uint64_t bytes) override { return at(address, bytes); }
     uint8_t* write(uint64_t address, uint64_t bytes) override { return at(address, bytes); }
+    bool writable(uint64_t) const override { return true; }
 
   private:
     uint8_t* at(uint64_t address, uint64_t bytes) {

@@ -12,7 +12,7 @@ except ImportError as error:  # pragma: no cover - a packaging matter
         "and without FA4_CUTE_NO_EMULATOR"
     ) from error
 
-from .machine import Deadlock, EmulationError, Machine, Schedule, encode_tensor_map
+from .machine import Deadlock, EmulationError, Finding, Machine, Schedule, Violation, encode_tensor_map
 from .module import Module, Param
 
 PtxError = _core.PtxError
@@ -21,11 +21,13 @@ RunStats = _core.Stats
 __all__ = [
     "Deadlock",
     "EmulationError",
+    "Finding",
     "Machine",
     "Module",
     "Param",
     "PtxError",
     "RunStats",
     "Schedule",
+    "Violation",
     "encode_tensor_map",
 ]

@@ -39,11 +39,12 @@ def run(
     arch: str = "sm_100a",
     schedule: Any | None = None,
     ptx: str | None = None,
+    strict: bool = False,
 ) -> EmulatedResult:
     """fa4::mha_with_lse of bf16/fp16 CPU tensors, computed by the emulated sm_100a kernel.
 
     Arguments, shapes and errors as fa4_cute.mha. ptx replaces the compiled kernel's text (to see what the emulator says
-    about a broken one). Raises EmulationError for anything the hardware would punish.
+    about a broken one); strict also runs the checkers. Raises EmulationError for anything the hardware would punish.
     """
     problem = check(
         query, key, value, is_causal=is_causal, causal_alignment=causal_alignment, scale=scale, enable_gqa=enable_gqa
@@ -75,6 +76,7 @@ def run(
         smem_bytes=artifact.record.smem_bytes,
         params=params,
         schedule=schedule or Schedule.eager(),
+        strict=strict,
         role_of=role_of,
     )
     return EmulatedResult(out, lse, stats, compile_s, time.perf_counter() - start)

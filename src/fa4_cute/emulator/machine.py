@@ -12,6 +12,16 @@ from .module import Module
 
 EmulationError = _core.Fault
 Deadlock = _core.Deadlock
+Finding = _core.Finding
+
+
+class Violation(EmulationError):  # type: ignore[misc, valid-type]
+    """The checkers of a strict run found something. findings: all of them (kind, text, line, other_line, count)."""
+
+    def __init__(self, message: str, findings: list[Any]) -> None:
+        super().__init__(message)
+        self.findings = findings
+
 
 _SWIZZLE_CODES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 
@@ -61,6 +71,10 @@ class Schedule:
         return cls("random", seed)
 
 
+    def __str__(self) -> str:
+        return f"Schedule.random({self.seed})" if self.mode == "random" else f"Schedule.{self.mode}()"
+
+
 _MODES = {"eager": 0, "lazy": 1, "random": 2}
 
 
@@ -102,6 +116,7 @@ class Machine:
         cluster: tuple[int, int, int] = (1, 1, 1),
         schedule: Schedule | None = None,
         workers: int | None = None,
+        strict: bool = False,
         loads_need_wait: bool = True,
         role_of: Callable[[int], str] | None = None,
     ) -> Any:
@@ -111,8 +126,11 @@ class Machine:
         hold nothing before tcgen05.wait::ld, as the ISA has it; False: their use waits for them, as it does on
         hardware, where an instruction waits for the registers it reads.
 
+        strict: also run the checkers, which find missing synchronisation even where this schedule happens to hide it.
+
         Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
-        deadlock (Deadlock, with every warp's position). ValueError for a launch shape that no device would accept.
+        deadlock (Deadlock, with every warp's position) and, in a strict run, for findings (Violation). ValueError for
+        a launch shape that no device would accept.
         """
         if any(n % c for n, c in zip(grid, cluster, strict=True)) or cluster[0] * cluster[1] * cluster[2] > 16:
             raise ValueError(f"cluster: got {cluster}, must divide the grid {grid} and have at most 16 CTAs")
@@ -123,22 +141,38 @@ class Machine:
         if len(params) != wanted:
             raise ValueError(f"params: got {len(params)} bytes, the kernel takes {wanted}")
         schedule = schedule or Schedule.eager()
-        try:
-            return _core.launch(
-                module.program(kernel),
-                self._memory,
-                grid,
-                block,
-                cluster,
-                smem_bytes,
-                params,
-                _MODES[schedule.mode],
-                schedule.seed,
-                workers or os.cpu_count() or 1,
-                loads_need_wait,
-            )
-        except EmulationError as error:
-            if role_of is None:
-                raise
-            named = re.sub(r"\bwarp +(\d+)\b", lambda m: f"{m.group()} ({role_of(int(m.group(1)))})", str(error))
-            raise type(error)(named) from None
+        report = _core.launch(
+            module.program(kernel),
+            self._memory,
+            grid,
+            block,
+            cluster,
+            smem_bytes,
+            params,
+            _MODES[schedule.mode],
+            schedule.seed,
+            workers or os.cpu_count() or 1,
+            loads_need_wait,
+            strict,
+        )
+        _raise_for(report, schedule, role_of or (lambda warp: ""))
+        return report.stats
+
+
+def _raise_for(report: Any, schedule: Schedule, role_of: Callable[[int], str]) -> None:
+    """The exception that a report calls for, if any."""
+    if not report.error and not report.findings:
+        return
+
+    def with_roles(text: str) -> str:
+        return re.sub(r"\bwarp +(\d+)\b", lambda m: f"{m.group()} ({role_of(int(m.group(1)))})".replace(" ()", ""), text)
+
+    lines = [report.error.rstrip()] if report.error else []
+    if report.findings:
+        lines.append(f"{len(report.findings)} findings of the checkers:")
+        lines += [f"  {f.kind}: {f.text}" + (f" ({f.count} times)" if f.count > 1 else "") for f in report.findings]
+    lines.append(f"under {schedule}")
+    message = with_roles("\n".join(lines))
+    if report.findings:
+        raise Violation(message, report.findings)
+    raise (Deadlock if report.deadlock else EmulationError)(message)

@@ -97,5 +97,6 @@ def write_output(ctx, work, half: cutlass.Constexpr, row, o_col, total):
     cute.arch.barrier(barrier_id=roles.NamedBarrier.EPILOGUE, number_of_threads=roles.WARPGROUP_THREADS)
     if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == roles.CORRECTION_WARPS[0]:
         o_shared, o_global = tma_tiles(ctx.o, ctx.smem_q, roles.HALF_ROWS, ctx.cfg.head_dim, work.head, work.batch)
-        cute.copy(ctx.o.atom, o_shared[None, half], o_global[None, work.q_tile * roles.Q_HALVES + half])
-        cute.arch.cp_async_bulk_commit_group()
+        with cute.arch.elect_one():  # unlike a TMA load, cute.copy does not elect the thread of a store
+            cute.copy(ctx.o.atom, o_shared[None, half], o_global[None, work.q_tile * roles.Q_HALVES + half])
+            cute.arch.cp_async_bulk_commit_group()

@@ -1,0 +1,380 @@
+#include "races.h"
+
+namespace fa4emu {
+
+namespace {
+
+constexpr size_t kGroups = 8, kColumns = Tmem::kColumns;
+
+// What orders an access after one of the agent's.
+const char* remedy(Agent::Kind kind) {
+    switch (kind) {
+        case Agent::mma:
+            return "its tcgen05.commit has to be waited for";
+        case Agent::tmem_load:
+            return "that takes tcgen05.wait::ld there and a barrier between";
+        case Agent::tmem_store:
+            return "that takes tcgen05.wait::st there and a barrier between";
+        case Agent::landing:
+            return "the phase of the mbarrier that it completes has to be waited for";
+        case Agent::bulk_read:
+            return "that takes cp.async.bulk.wait_group.read there and a barrier between";
+        case Agent::bulk_write:
+            return "that takes cp.async.bulk.wait_group there and a barrier between";
+        default:
+            return "a barrier between them is missing";
+    }
+}
+
+}  // namespace
+
+GlobalPage::GlobalPage() {
+    for (size_t i = 0; i < cells.size(); i++) cells[i].state = Cell::written;  // by the host
+}
+
+RaceChecker::RaceChecker(const Cluster& cluster, Findings& findings)
+    : cluster_(cluster), findings_(findings), order_(cluster) {
+    for (const auto& cta : cluster.ctas)
+        memory_.push_back({Cells(cta->shared_bytes.size() / 4 + 1), Cells(kGroups * kColumns)});
+}
+
+Actor RaceChecker::generic_actor(Warp& warp, const Inst& inst, bool atomic) {
+    return {{order_.tick(warp), order_.agent_of(warp), Proxy::generic, atomic, pc_of(inst)}, &order_.of(warp), true};
+}
+
+void RaceChecker::accessed(Warp& warp, const Inst& inst, const LaneAccess& access) {
+    bool atomic = access.kind == AccessKind::atomic, writes = access.kind != AccessKind::read;
+    if (atomic && inst.raw->base == "ld") writes = false;
+    if (atomic)  // synchronises with what was written there before: taken as acquire and release, whatever it says
+        for_lanes(access.mask, [&](int lane) {
+            Knowledge& variable = order_.variable(access.shared, access.address[lane]);
+            order_.acquire(warp, variable);
+            if (writes) order_.publish(warp, variable);
+        });
+    Actor actor = generic_actor(warp, inst, atomic);
+    uint64_t last = ~uint64_t(0);
+    for_lanes(access.mask, [&](int lane) {
+        uint64_t address = access.address[lane];
+        if (address == last) return;  // a broadcast
+        last = address;
+        if (access.shared) {
+            BarrierRef at = warp.cta.reference(uint32_t(address));
+            shared(actor, *at.cta, at.offset, access.bytes, writes);
+        } else {
+            global(actor, address, access.bytes, writes);
+        }
+    });
+}
+
+void RaceChecker::shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t bytes, bool writes) {
+    Cells& cells = memory_[cta.rank].shared;
+    Clash worst = Clash::none;
+    Stamp with;
+    uint32_t where = 0;
+    for (uint32_t word = offset / 4; word <= (offset + bytes - 1) / 4; word++) {
+        Stamp other;
+        Clash found = writes ? cells.write(word, actor, other) : cells.read(word, actor, other);
+        if (found != Clash::none && worst == Clash::none) worst = found, with = other, where = word * 4;
+    }
+    if (worst != Clash::none) report(worst, actor, writes, with, format("shared 0x%x", cta.kernel_address(where)));
+}
+
+void RaceChecker::tmem(const Actor& actor, const TmemRange& range) {
+    Cells& cells = memory_[range.cta->rank].tmem;
+    for (size_t group = 0; group < kGroups; group++) {
+        if (!(range.groups >> group & 1)) continue;
+        for (uint32_t column = range.column; column < uint32_t(range.column) + range.columns; column++) {
+            size_t i = group * kColumns + column;
+            std::string where;
+            Stamp with;
+            for (bool writes : {false, true}) {
+                if (!(writes ? range.writes : range.reads)) continue;
+                Clash found = writes ? cells.write(i, actor, with) : cells.read(i, actor, with);
+                if (found != Clash::none)
+                    report(found, actor, writes, with,
+                           format("TMEM lanes %zu-%zu, column %u", group * 16, group * 16 + 15, column));
+            }
+        }
+    }
+}
+
+Cell& RaceChecker::global_cell(uint64_t address) {
+    auto& page = pages_[address / kPageBytes];
+    if (!page) page = std::make_unique<GlobalPage>();
+    return page->cells[address % kPageBytes / 4];
+}
+
+void RaceChecker::global(const Actor& actor, uint64_t address, uint64_t bytes, bool writes) {
+    if (!writes && !cluster_.global.writable(address)) return;
+    for (uint64_t at = address & ~uint64_t(3); at < address + bytes; at += 4) {
+        Cell& cell = global_cell(at);
+        cell.foreign |= actor.stamp.atomic ? 4 : writes ? 2 : 1;
+        Cells& cells = pages_[at / kPageBytes]->cells;
+        Stamp with;
+        size_t i = at % kPageBytes / 4;
+        Clash found = writes ? cells.write(i, actor, with) : cells.read(i, actor, with);
+        if (found != Clash::none)
+            report(found, actor, writes, with, format("global 0x%llx", static_cast<unsigned long long>(at)));
+    }
+}
+
+void RaceChecker::issued(const Task& task, const Footprint& footprint) {
+    Warp& warp = *task.warp;
+    Actor actor{{0, kNobody, Proxy::async, false, pc_of(*task.inst)}, &order_.of(warp), false};
+    AgentId writer = kNobody;
+    Stamp& stamp = actor.stamp;
+    switch (task.kind) {
+        case Task::commit:
+            for (BarrierRef barrier : task.barriers)
+                require_init(order_.mbarrier(barrier), barrier, order_.of(warp), stamp.pc, true);
+            commits_[task.id] = order_.commit(warp);
+            return;
+        case Task::copy_in:
+            require_init(order_.mbarrier(task.barriers[0]), task.barriers[0], order_.of(warp), stamp.pc, true);
+            stamp.agent = writer = order_.landing_agent(task.barriers[0]);
+            stamp.tick = kInFlight;
+            in_flight_[task.id] = {stamp.agent, stamp.pc, footprint.shared};
+            break;
+        case Task::copy_out:
+            stamp.agent = order_.bulk_agent(warp, task.lane, true);
+            writer = order_.bulk_agent(warp, task.lane, false);
+            stamp.tick = uint32_t(task.group);
+            break;
+        case Task::mma:
+            stamp.agent = order_.agent_of(warp, Agent::mma);
+            actor.in_order = true;
+            actor.knows = &order_.issue_mma(warp, stamp.tick);
+            break;
+        case Task::tmem_load:
+        case Task::tmem_store: {
+            bool loads = task.kind == Task::tmem_load;
+            stamp.agent = order_.agent_of(warp, loads ? Agent::tmem_load : Agent::tmem_store);
+            stamp.tick = order_.tmem_tick(warp, loads);
+            break;
+        }
+    }
+    for (const SharedRange& range : footprint.shared)
+        shared(actor, *range.cta, range.offset, range.bytes, range.writes);
+    for (const GlobalRange& range : footprint.global) {
+        Actor other = actor;
+        if (range.writes) other.stamp.agent = writer;
+        global(other, range.address, range.bytes, range.writes);
+    }
+    actor.stamp.proxy = Proxy::tensor;
+    for (const TmemRange& range : footprint.tmem) tmem(actor, range);
+}
+
+void RaceChecker::landed(const Task& task) {
+    auto found = in_flight_.find(task.id);
+    MbarrierOrder& barrier = order_.mbarrier(task.barriers[0]);
+    uint32_t phase = barrier.completed + 1;
+    for (const SharedRange& range : found->second.ranges) {
+        if (!range.writes) continue;
+        Cells& cells = memory_[range.cta->rank].shared;
+        for (uint32_t word = range.offset / 4; word < (range.offset + range.bytes) / 4; word++) {
+            Stamp& stamp = cells[word].write;
+            if (stamp.agent == found->second.agent && stamp.tick == kInFlight && stamp.pc == found->second.pc)
+                stamp.tick = phase;
+        }
+    }
+    barrier.gathering.all.raise(found->second.agent, phase);
+    if (task.warp->cta.rank != task.barriers[0].cta->rank)
+        barrier.remote.push_back({found->second.agent, phase, found->second.pc});
+    in_flight_.erase(found);
+}
+
+void RaceChecker::fenced(Warp& warp, Fence fence) { order_.fence(warp, fence); }
+
+void RaceChecker::tmem_waited(Warp& warp, bool loads) { order_.tmem_waited(warp, loads); }
+
+void RaceChecker::groups_waited(Warp& warp, int lane, uint64_t group, bool reads) {
+    order_.bulk_waited(warp, lane, group, reads);
+}
+
+void RaceChecker::require_init(const MbarrierOrder& barrier, BarrierRef where, const Knowledge& knows, int pc,
+                               bool async) {
+    const Mark& init = barrier.init;
+    if (init.agent == kNobody) return;  // the executor refuses that
+    if (knows.all[init.agent] < init.tick)
+        report("mbarrier init", pc, init.pc,
+               format("mbarrier 0x%x: %s uses it, nothing orders it after %s", where.offset, describe(pc).c_str(),
+                      describe(init.pc).c_str()));
+    else if (async && std::max(knows.async[init.agent], knows.inits[init.agent]) < init.tick)
+        report("mbarrier init", pc, init.pc,
+               format("mbarrier 0x%x: %s uses it through the async proxy, but fence.mbarrier_init (or "
+                      "fence.proxy.async) is missing after %s",
+                      where.offset, describe(pc).c_str(), describe(init.pc).c_str()));
+}
+
+void RaceChecker::mbarrier_initialised(Warp& warp, const Inst& inst, BarrierRef where) {
+    MbarrierOrder& barrier = order_.mbarrier(where);
+    AgentId landing = barrier.landing;
+    barrier = {};
+    barrier.landing = landing;
+    barrier.init = {order_.agent_of(warp), order_.tick(warp), pc_of(inst)};
+}
+
+void RaceChecker::mbarrier_arrived(Warp& warp, const Inst& inst, BarrierRef where, bool releases) {
+    MbarrierOrder& barrier = order_.mbarrier(where);
+    require_init(barrier, where, order_.of(warp), pc_of(inst), false);
+    if (warp.cta.rank != where.cta->rank)
+        barrier.remote.push_back({order_.agent_of(warp), order_.tick(warp), pc_of(inst)});
+    if (releases) order_.publish(warp, barrier.gathering);
+}
+
+void RaceChecker::mbarrier_arrived(const Task& task, BarrierRef where) {
+    auto found = commits_.find(task.id);
+    MbarrierOrder& barrier = order_.mbarrier(where);
+    barrier.gathering.join(found->second);
+    if (where.cta->rank == task.barriers.back().cta->rank && where.offset == task.barriers.back().offset)
+        commits_.erase(found);
+}
+
+void RaceChecker::mbarrier_completed(BarrierRef where, uint32_t phases) {
+    MbarrierOrder& barrier = order_.mbarrier(where);
+    std::swap(barrier.done, barrier.gathering);
+    barrier.gathering.clear();
+    barrier.completed = phases;
+    for (const Mark& waiter : barrier.waiters)
+        if (barrier.done.all[waiter.agent] < waiter.tick)
+            report("phase", waiter.pc, 0,
+                   format("mbarrier 0x%x: phase %u completes without being ordered after %s's wait for phase %u (%s): "
+                          "with other timing that wait sees the wrong parity",
+                          where.offset, phases, order_.name(waiter.agent).c_str(), phases - 1,
+                          describe(waiter.pc).c_str()));
+    barrier.waiters.clear();
+}
+
+void RaceChecker::mbarrier_passed(Warp& warp, const Inst& inst, BarrierRef where, bool acquires) {
+    MbarrierOrder& barrier = order_.mbarrier(where);
+    require_init(barrier, where, order_.of(warp), pc_of(inst), false);
+    if (acquires) order_.acquire(warp, barrier.done);
+    if (!barrier.completed) return;  // a wait for the phase before the first one
+    Mark mark{order_.agent_of(warp), order_.tick(warp), pc_of(inst)};
+    for (Mark& waiter : barrier.waiters)
+        if (waiter.agent == mark.agent) {
+            waiter = mark;
+            return;
+        }
+    barrier.waiters.push_back(mark);
+}
+
+void RaceChecker::barrier_arrived(Warp& warp, int id, uint64_t generation) {
+    order_.barrier_arrived(warp, id, generation);
+}
+void RaceChecker::barrier_passed(Warp& warp, int id, uint64_t generation) {
+    order_.barrier_passed(warp, id, generation);
+}
+void RaceChecker::cluster_arrived(Warp& warp, uint64_t generation, bool releases) {
+    order_.cluster_arrived(warp, generation, releases);
+}
+void RaceChecker::cluster_passed(Warp& warp, uint64_t generation) { order_.cluster_passed(warp, generation); }
+
+void RaceChecker::tmem_allocated(Warp& warp, const Inst& inst, uint32_t column, uint32_t columns) {
+    Cells& cells = memory_[warp.cta.rank].tmem;
+    Actor actor = generic_actor(warp, inst, false);
+    Stamp with;
+    for (size_t group = 0; group < kGroups; group++)
+        for (uint32_t c = column; c < column + columns; c++) {
+            cells.write(group * kColumns + c, actor, with);
+            cells[group * kColumns + c].state = Cell::allocated;
+        }
+}
+
+void RaceChecker::tmem_freed(Warp& warp, const Inst& inst, uint32_t column, uint32_t columns) {
+    Cells& cells = memory_[warp.cta.rank].tmem;
+    Actor actor = generic_actor(warp, inst, false);
+    for (size_t group = 0; group < kGroups; group++)
+        for (uint32_t c = column; c < column + columns; c++) {
+            Stamp with;
+            Clash found = cells.write(group * kColumns + c, actor, with);
+            cells[group * kColumns + c].state = Cell::blank;
+            if (found != Clash::none)
+                report(found, actor, true, with,
+                       format("TMEM lanes %zu-%zu, column %u", group * 16, group * 16 + 15, c));
+        }
+}
+
+// A CTA must not end before others, or asynchronous operations, are done with its memory.
+void RaceChecker::check_exit(Cells& cells, const Cta& cta, const Knowledge& knows, const char* space) {
+    auto check = [&](const Stamp& stamp, size_t i) {
+        if (stamp.agent == kNobody) return;
+        const Agent& agent = order_.agent(stamp.agent);
+        bool own = agent.kind == Agent::warp && agent.cta == int(cta.rank);
+        if (own || knows.all[stamp.agent] >= stamp.tick) return;
+        report("exit", stamp.pc, 0,
+               format("CTA rank %u may end while %s still accesses its %s memory (cell %zu): %s", cta.rank,
+                      describe(stamp).c_str(), space, i, remedy(agent.kind)));
+    };
+    for (size_t i = 0; i < cells.size(); i++) {
+        check(cells[i].write, i);
+        check(cells[i].read, i);
+        if (cells[i].more)
+            for (const Stamp& stamp : cells.readers(i)) check(stamp, i);
+    }
+}
+
+void RaceChecker::finished(Cta& cta) {
+    Knowledge knows;
+    for (const auto& warp : cta.warps) knows.join(order_.of(*warp));
+    check_exit(memory_[cta.rank].shared, cta, knows, "shared");
+    check_exit(memory_[cta.rank].tmem, cta, knows, "tensor");
+    for (const auto& [offset, barrier] : cta.mbarriers)
+        for (const Mark& mark : order_.mbarrier({&cta, offset}).remote)
+            if (knows.all[mark.agent] < mark.tick)
+                report("exit", mark.pc, 0,
+                       format("CTA rank %u may end before %s of %s arrives at its mbarrier 0x%x", cta.rank,
+                              describe(mark.pc).c_str(), order_.name(mark.agent).c_str(), offset));
+}
+
+std::string RaceChecker::describe(int pc) const {
+    const RawInst& raw = *cluster_.program.code[size_t(pc)].raw;
+    std::string name = raw.base;
+    for (const std::string& modifier : raw.modifiers) name += "." + modifier;
+    return format("PTX line %d `%s`", raw.line, name.c_str());
+}
+
+std::string RaceChecker::describe(const Stamp& stamp) const {
+    return describe(stamp.pc) + " (" + order_.name(stamp.agent) + ")";
+}
+
+void RaceChecker::report(Clash clash, const Actor& actor, bool writes, const Stamp& with, const std::string& where) {
+    std::string kind, why;
+    switch (clash) {
+        case Clash::none:
+            return;
+        case Clash::uninitialised:
+            report("uninitialised", actor.stamp.pc, 0,
+                   where + ": " + describe(actor.stamp) + " reads what nothing has written");
+            return;
+        case Clash::race:
+            kind = "race", why = "nothing orders it after %s: " + std::string(remedy(order_.agent(with.agent).kind));
+            break;
+        case Clash::proxy:
+            kind = "proxy fence", why = "fence.proxy.async is missing between it and %s";
+            break;
+        case Clash::fence_before:
+            kind = "tcgen05 fence", why = "tcgen05.fence::before_thread_sync is missing after %s";
+            break;
+        case Clash::fence_after:
+            kind = "tcgen05 fence",
+            why = "tcgen05.fence::after_thread_sync is missing after the wait that orders it behind %s";
+            break;
+    }
+    int line = cluster_.program.code[size_t(actor.stamp.pc)].raw->line,
+        other = cluster_.program.code[size_t(with.pc)].raw->line;
+    if (findings_.known(kind, line, other)) return;
+    std::string text = where + ": " + describe(actor.stamp) + (writes ? " writes it, " : " reads it, ") +
+                       format(why.c_str(), describe(with).c_str());
+    report(kind, actor.stamp.pc, with.pc, text);
+}
+
+void RaceChecker::report(const std::string& kind, int pc, int other_pc, const std::string& text) {
+    const auto& code = cluster_.program.code;
+    const uint32_t* index = cluster_.ctas[0]->index;
+    int other = other_pc ? code[size_t(other_pc)].raw->line : 0;
+    findings_.add(
+        {kind, format("CTA (%u,%u,%u): ", index[0], index[1], index[2]) + text, code[size_t(pc)].raw->line, other});
+}
+
+}  // namespace fa4emu
