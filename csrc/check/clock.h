@@ -35,15 +35,16 @@ class Clock {
 // through different proxies, nor for tensor memory, so those have clocks of their own.
 struct Knowledge {
     Clock all;         // everything
+    Clock begun;       // what came before in time, by way of copies too: enough for who waits when, not for data
     Clock async;       // generic accesses made visible to the async proxy by fence.proxy.async
     Clock inits;       // mbarrier.init made visible by fence.mbarrier_init
     Clock tensor_out;  // tcgen05 operations behind a tcgen05.fence::before_thread_sync (or a commit)
     Clock tensor;      // tcgen05 operations that a tcgen05 operation here may rely on
 
     void join(const Knowledge& other) {  // what synchronisation hands on
-        all.join(other.all), async.join(other.async), inits.join(other.inits), tensor_out.join(other.tensor_out);
+        all.join(other.all), begun.join(other.begun), async.join(other.async), inits.join(other.inits), tensor_out.join(other.tensor_out);
     }
-    void clear() { all.clear(), async.clear(), inits.clear(), tensor_out.clear(), tensor.clear(); }
+    void clear() { all.clear(), begun.clear(), async.clear(), inits.clear(), tensor_out.clear(), tensor.clear(); }
 };
 
 }  // namespace fa4emu

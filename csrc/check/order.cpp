@@ -40,22 +40,35 @@ std::string Order::name(AgentId id) const {
     return format("warp %d", a.id) + (warps_per_cta_ < warps_.size() ? format(" of CTA rank %d", a.cta) : "");
 }
 
-void Order::publish(const Warp& warp, Knowledge& into) {
-    Knowledge& knows = of(warp);
-    into.join(knows);
+void Order::publish(const Warp& warp, Knowledge& into, bool releases) {
+    WarpOrder& order = warps_[index(warp)];
+    Knowledge& knows = order.knows;
+    into.join(releases ? knows : order.released);
+    if (!releases) {  // fence.mbarrier_init is a release of its own
+        into.all.join(knows.inits);
+        into.inits.join(knows.inits);
+    }
     knows.all.raise(agent_of(warp), tick(warp) + 1);
 }
 
-void Order::acquire(const Warp& warp, const Knowledge& from) { of(warp).join(from); }
+void Order::acquire(const Warp& warp, const Knowledge& from, bool acquires) {
+    WarpOrder& order = warps_[index(warp)];
+    (acquires ? order.knows : order.pending).join(from);
+}
 
 void Order::fence(const Warp& warp, Fence fence) {
-    Knowledge& knows = of(warp);
+    WarpOrder& order = warps_[index(warp)];
+    Knowledge& knows = order.knows;
     switch (fence) {
         case Fence::proxy_async:
             knows.async.join(knows.all);
             break;
         case Fence::mbarrier_init:
             knows.inits.join(knows.all);
+            break;
+        case Fence::memory:
+            knows.join(order.pending);
+            order.released.join(knows);
             break;
         case Fence::tcgen05_before:
             knows.tensor_out.join(knows.tensor);
@@ -100,6 +113,7 @@ Knowledge Order::commit(const Warp& warp) {
     uint32_t tick = ++order.commits;
     Knowledge out = order.pipe;
     out.all.join(order.knows.all);
+    out.begun.join(order.knows.begun);
     out.tensor_out.join(order.pipe.tensor);  // a commit implies the fence before
     out.all.raise(agent, tick);
     out.async.raise(agent, tick);
@@ -119,9 +133,11 @@ void Order::barrier_passed(const Warp& warp, int id, uint64_t generation) {
 }
 
 void Order::cluster_arrived(const Warp& warp, uint64_t generation, bool releases) {
-    if (releases) publish(warp, cluster_[generation]);
+    publish(warp, cluster_[generation], releases);
 }
 
-void Order::cluster_passed(const Warp& warp, uint64_t generation) { acquire(warp, cluster_[generation]); }
+void Order::cluster_passed(const Warp& warp, uint64_t generation, bool acquires) {
+    acquire(warp, cluster_[generation], acquires);
+}
 
 }  // namespace fa4emu

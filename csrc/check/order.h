@@ -50,8 +50,9 @@ class Order {
     uint32_t tick(const Warp& warp) { return of(warp).all[agent_of(warp)]; }
     MbarrierOrder& mbarrier(BarrierRef barrier) { return mbarriers_[key(barrier)]; }
 
-    void publish(const Warp& warp, Knowledge& into);
-    void acquire(const Warp& warp, const Knowledge& from);
+    // A relaxed operation hands on what a fence before it has released, and takes what a fence after it acquires.
+    void publish(const Warp& warp, Knowledge& into, bool releases = true);
+    void acquire(const Warp& warp, const Knowledge& from, bool acquires = true);
     void fence(const Warp& warp, Fence fence);
     void tmem_waited(const Warp& warp, bool loads);
     void bulk_waited(const Warp& warp, int lane, uint64_t group, bool reads);
@@ -63,13 +64,14 @@ class Order {
     void barrier_arrived(const Warp& warp, int id, uint64_t generation);
     void barrier_passed(const Warp& warp, int id, uint64_t generation);
     void cluster_arrived(const Warp& warp, uint64_t generation, bool releases);
-    void cluster_passed(const Warp& warp, uint64_t generation);
+    void cluster_passed(const Warp& warp, uint64_t generation, bool acquires);
     Knowledge& variable(bool shared, uint64_t address) { return variables_[{shared, address}]; }
 
   private:
     struct WarpOrder {
         Knowledge knows;
-        Knowledge pipe;  // of its MMAs
+        Knowledge pipe;               // of its MMAs
+        Knowledge released, pending;  // behind its last fence; seen by relaxed operations since
         uint32_t commits = 0, load_waits = 0, store_waits = 0;
         AgentId mma = kNobody, load = kNobody, store = kNobody;
     };

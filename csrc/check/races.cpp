@@ -133,7 +133,8 @@ void RaceChecker::issued(const Task& task, const Footprint& footprint) {
             require_init(order_.mbarrier(task.barriers[0]), task.barriers[0], order_.of(warp), stamp.pc, true);
             stamp.agent = writer = order_.landing_agent(task.barriers[0]);
             stamp.tick = kInFlight;
-            in_flight_[task.id] = {stamp.agent, stamp.pc, footprint.shared};
+            in_flight_[task.id] = {stamp.agent, stamp.pc, footprint.shared, order_.of(warp).begun};
+            in_flight_[task.id].before.join(order_.of(warp).all);
             break;
         case Task::copy_out:
             stamp.agent = order_.bulk_agent(warp, task.lane, true);
@@ -150,6 +151,7 @@ void RaceChecker::issued(const Task& task, const Footprint& footprint) {
             bool loads = task.kind == Task::tmem_load;
             stamp.agent = order_.agent_of(warp, loads ? Agent::tmem_load : Agent::tmem_store);
             stamp.tick = order_.tmem_tick(warp, loads);
+            if (loads && lenient()) stamp.agent = order_.agent_of(warp), stamp.tick = order_.tick(warp);
             break;
         }
     }
@@ -160,7 +162,8 @@ void RaceChecker::issued(const Task& task, const Footprint& footprint) {
         if (range.writes) other.stamp.agent = writer;
         global(other, range.address, range.bytes, range.writes);
     }
-    actor.stamp.proxy = Proxy::tensor;
+    // Lenient: order is enough, the fences are not asked for.
+    actor.stamp.proxy = lenient() ? Proxy::generic : Proxy::tensor;
     for (const TmemRange& range : footprint.tmem) tmem(actor, range);
 }
 
@@ -178,6 +181,7 @@ void RaceChecker::landed(const Task& task) {
         }
     }
     barrier.gathering.all.raise(found->second.agent, phase);
+    barrier.gathering.begun.join(found->second.before);
     if (task.warp->cta.rank != task.barriers[0].cta->rank)
         barrier.remote.push_back({found->second.agent, phase, found->second.pc});
     in_flight_.erase(found);
@@ -219,7 +223,7 @@ void RaceChecker::mbarrier_arrived(Warp& warp, const Inst& inst, BarrierRef wher
     require_init(barrier, where, order_.of(warp), pc_of(inst), false);
     if (warp.cta.rank != where.cta->rank)
         barrier.remote.push_back({order_.agent_of(warp), order_.tick(warp), pc_of(inst)});
-    if (releases) order_.publish(warp, barrier.gathering);
+    order_.publish(warp, barrier.gathering, releases);
 }
 
 void RaceChecker::mbarrier_arrived(const Task& task, BarrierRef where) {
@@ -236,7 +240,7 @@ void RaceChecker::mbarrier_completed(BarrierRef where, uint32_t phases) {
     barrier.gathering.clear();
     barrier.completed = phases;
     for (const Mark& waiter : barrier.waiters)
-        if (barrier.done.all[waiter.agent] < waiter.tick)
+        if (std::max(barrier.done.all[waiter.agent], barrier.done.begun[waiter.agent]) < waiter.tick)
             report("phase", waiter.pc, 0,
                    format("mbarrier 0x%x: phase %u completes without being ordered after %s's wait for phase %u (%s): "
                           "with other timing that wait sees the wrong parity",
@@ -248,7 +252,7 @@ void RaceChecker::mbarrier_completed(BarrierRef where, uint32_t phases) {
 void RaceChecker::mbarrier_passed(Warp& warp, const Inst& inst, BarrierRef where, bool acquires) {
     MbarrierOrder& barrier = order_.mbarrier(where);
     require_init(barrier, where, order_.of(warp), pc_of(inst), false);
-    if (acquires) order_.acquire(warp, barrier.done);
+    order_.acquire(warp, barrier.done, acquires);
     if (!barrier.completed) return;  // a wait for the phase before the first one
     Mark mark{order_.agent_of(warp), order_.tick(warp), pc_of(inst)};
     for (Mark& waiter : barrier.waiters)
@@ -268,16 +272,23 @@ void RaceChecker::barrier_passed(Warp& warp, int id, uint64_t generation) {
 void RaceChecker::cluster_arrived(Warp& warp, uint64_t generation, bool releases) {
     order_.cluster_arrived(warp, generation, releases);
 }
-void RaceChecker::cluster_passed(Warp& warp, uint64_t generation) { order_.cluster_passed(warp, generation); }
+void RaceChecker::cluster_passed(Warp& warp, uint64_t generation, bool acquires) {
+    order_.cluster_passed(warp, generation, acquires);
+}
 
 void RaceChecker::tmem_allocated(Warp& warp, const Inst& inst, uint32_t column, uint32_t columns) {
     Cells& cells = memory_[warp.cta.rank].tmem;
     Actor actor = generic_actor(warp, inst, false);
     Stamp with;
+    // A pair's CTAs allocate together: what follows in either is behind both.
+    const auto& modifiers = inst.raw->modifiers;
+    bool pair = std::find(modifiers.begin(), modifiers.end(), "cta_group::2") != modifiers.end();
     for (size_t group = 0; group < kGroups; group++)
         for (uint32_t c = column; c < column + columns; c++) {
+            Cell& cell = cells[group * kColumns + c];
             cells.write(group * kColumns + c, actor, with);
-            cells[group * kColumns + c].state = Cell::allocated;
+            cell.state = Cell::allocated;
+            if (pair) cell.write = {};
         }
 }
 

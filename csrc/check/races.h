@@ -36,7 +36,7 @@ class RaceChecker : public Observer {
     void barrier_arrived(Warp&, int id, uint64_t generation) override;
     void barrier_passed(Warp&, int id, uint64_t generation) override;
     void cluster_arrived(Warp&, uint64_t generation, bool releases) override;
-    void cluster_passed(Warp&, uint64_t generation) override;
+    void cluster_passed(Warp&, uint64_t generation, bool acquires) override;
     void tmem_allocated(Warp&, const Inst&, uint32_t column, uint32_t columns) override;
     void tmem_freed(Warp&, const Inst&, uint32_t column, uint32_t columns) override;
     void finished(Cta&) override;
@@ -52,9 +52,11 @@ class RaceChecker : public Observer {
         AgentId agent;
         int pc;
         std::vector<SharedRange> ranges;
+        Clock before;  // what its issue came after
     };
 
     int pc_of(const Inst& inst) const { return int(&inst - cluster_.program.code.data()); }
+    bool lenient() const { return cluster_.launch.rules.lenient_tcgen05; }
     Actor generic_actor(Warp& warp, const Inst& inst, bool atomic);
     void shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t bytes, bool writes);
     void tmem(const Actor& actor, const TmemRange& range);

@@ -31,7 +31,8 @@ void RegisterChecker::step(Warp& warp, const Inst& inst, uint32_t lanes, uint32_
     // A move only renames: the value is used by whoever reads the register that it went to.
     bool moves = inst.raw->base == "mov";
     if (loading && !moves) report("wait::ld", warp, inst, loading);
-    bool loads = inst.raw->base == "tcgen05" && inst.raw->modifiers[0] == "ld" && warp.cta.launch.rules.loads_need_wait;
+    bool loads =
+        inst.raw->base == "tcgen05" && inst.raw->modifiers[0] == "ld" && !warp.cta.launch.rules.lenient_tcgen05;
     if (loads) loading = int(&inst - cluster_.program.code.data()) + 1;
     for (const RegRef& ref : inst.writes) {
         if (ref.slot < 0) continue;

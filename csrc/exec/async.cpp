@@ -274,7 +274,8 @@ bool bind_async(Binder& b) {
         }
         return bind_bulk_copy(b);
     }
-    if (base == "membar") b.take_one({"cta", "gl", "sys"}), b.inst.run = nothing;
+    if (base == "membar")
+        b.take_one({"cta", "gl", "sys"}), b.inst.arg[0] = int(Fence::memory), b.inst.run = proxy_fence;
     if (base == "griddepcontrol") b.take_one({"wait", "launch_dependents"}), b.inst.run = nothing;
     if (base == "membar" || base == "griddepcontrol") return true;
     if (base == "prefetch" || base == "prefetchu") {
@@ -293,7 +294,7 @@ bool bind_async(Binder& b) {
             if (!async) b.take_one({"alias", "tensormap::generic"});
         } else {
             b.take_one({"acq_rel", "sc", "release", "acquire"});
-            b.inst.run = nothing;
+            b.inst.arg[0] = int(Fence::memory), b.inst.run = proxy_fence;
         }
         for (const char* word :
              {"release", "acquire", "shared::cta", "shared::cluster", "global", "cluster", "cta", "gpu", "sys"})

@@ -245,7 +245,7 @@ Status cluster_wait(Warp& warp, const Inst& inst, u32 mask) {
         warp.waits_for = format("the cluster barrier, %u threads have arrived", warp.cta.cluster.arrived);
         return Status::blocked;
     }
-    warp.cta.notify([&](Observer& o) { o.cluster_passed(warp, warp.cluster_generation - 1); });
+    warp.cta.notify([&](Observer& o) { o.cluster_passed(warp, warp.cluster_generation - 1, !inst.arg[1]); });
     warp.cluster_generation = 0;
     return Status::next;
 }

@@ -12,7 +12,7 @@ struct Inst;
 
 enum class Proxy { generic, async, tensor };
 enum class AccessKind { read, write, atomic };
-enum class Fence { proxy_async, mbarrier_init, tcgen05_before, tcgen05_after };
+enum class Fence { proxy_async, mbarrier_init, memory, tcgen05_before, tcgen05_after };
 
 // The lanes of one instruction that read or write memory through the generic proxy.
 struct LaneAccess {
@@ -88,7 +88,7 @@ class Observer {
     virtual void barrier_arrived(Warp&, int /*id*/, uint64_t /*generation*/) {}
     virtual void barrier_passed(Warp&, int /*id*/, uint64_t /*generation*/) {}
     virtual void cluster_arrived(Warp&, uint64_t /*generation*/, bool /*releases*/) {}
-    virtual void cluster_passed(Warp&, uint64_t /*generation*/) {}
+    virtual void cluster_passed(Warp&, uint64_t /*generation*/, bool /*acquires*/) {}
 
     virtual void tmem_allocated(Warp&, const Inst&, uint32_t /*column*/, uint32_t /*columns*/) {}
     virtual void tmem_freed(Warp&, const Inst&, uint32_t /*column*/, uint32_t /*columns*/) {}

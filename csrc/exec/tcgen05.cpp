@@ -103,7 +103,7 @@ Status tmem_load(Warp& warp, const Inst& inst, u32 mask) {
     for (size_t i = 0; i < inst.list.size(); i++)
         if (inst.list[i] >= 0) std::memcpy(warp.r32(inst.list[i]), buffer + i * kLanes, kLanes * 4);
     const Launch& launch = warp.cta.launch;
-    if (launch.schedule.mode == Schedule::eager || !launch.rules.loads_need_wait) return Status::next;
+    if (launch.schedule.mode == Schedule::eager || launch.rules.lenient_tcgen05) return Status::next;
     std::vector<u32> values(buffer, buffer + words);
     auto complete = [load, values] {
         u32 now[128 * kLanes];

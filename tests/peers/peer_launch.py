@@ -225,7 +225,7 @@ def run(
         cluster=(2 if config.two_cta else 1, 1, 1),
         smem_bytes=kernel.smem_bytes,
         params=pack(values, module.params(name)),
-        loads_need_wait=False,  # its PTX has no tcgen05.wait::ld at all
+        lenient_tcgen05=True,  # its PTX has neither tcgen05.wait::ld nor tcgen05.fence
         **options,
     )
     return out, lse, stats
