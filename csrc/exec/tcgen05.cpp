@@ -145,8 +145,8 @@ Footprint mma_footprint(Cta& cta, const MmaArgs& args) {
     return out;
 }
 
-// d: s[0]; a: s[1] (register of TMEM address if arg[0], with constant offset arg[1]); b: s[2]; idesc: s[3]; list:
-// predicate
+// d: s[0]; a: s[1] (register of TMEM address if arg[0], with constant offset arg[1]); b: s[2]; idesc: s[3]; arg[2]:
+// CTA group; arg[3]: kind, and scale-input-d from bit 8 on; list: predicate; coords: disable-output-lane
 Status issue_mma(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
     for_lanes(mask, [&](int lane) {
@@ -163,6 +163,9 @@ Status issue_mma(Warp& warp, const Inst& inst, u32 mask) {
         args.a = args.a_in_tmem ? warp.r32(inst.s[1])[lane] + u32(inst.arg[1]) : warp.r64(inst.s[1])[lane];
         args.b = warp.r64(inst.s[2])[lane];
         args.idesc = warp.r32(inst.s[3])[lane];
+        args.kind = MmaKind(inst.arg[3] & 0xFF);
+        args.scale_input_d = inst.arg[3] >> 8;
+        for (size_t i = 0; i < inst.coords.size(); i++) args.disabled[i] = warp.r32(inst.coords[i])[lane];
         u32 predicate = warp.pred(inst.list[0]) ^ (inst.negated[0] ? kAllLanes : 0);
         args.accumulate = predicate >> lane & 1;
         // Descriptors hold kernel addresses; the tensor units count from the start of the CTA's window.
@@ -239,11 +242,39 @@ bool bind_ld_st(Binder& b, bool loads) {
     return true;
 }
 
+// Operand 4, if it is a vector: a bit a lane of the CTA or pair.
+bool bind_disabled_lanes(Binder& b) {
+    if (b.raw.operands.size() < 6 || b.raw.operands[4].kind != Operand::vector) return false;
+    const auto& words = b.raw.operands[4].items;
+    if (int(words.size()) != 4 * b.inst.arg[2])
+        b.fail("disable-output-lane needs " + std::to_string(4 * b.inst.arg[2]) + " registers");
+    for (const Operand& word : words) b.inst.coords.push_back(b.slot_of(word, RegClass::b32));
+    return true;
+}
+
+int scale_input_d(Binder& b, const Operand& operand, const std::string& kind) {
+    if (kind != "kind::f16" && kind != "kind::tf32") b.fail("scale-input-d is for kind::f16 and kind::tf32 only");
+    if (operand.kind != Operand::imm || operand.value > 15) b.fail("scale-input-d must be an immediate from 0 to 15");
+    return int(operand.value);
+}
+
 bool bind_mma(Binder& b) {
     b.inst.arg[2] = cta_group(b);
-    if (!b.take("kind::f16")) b.fail("only kind::f16 is supported");
-    b.take("collector::a::discard"), b.take("collector::a::lastuse");
-    b.operands(5);
+    static constexpr const char* not_modelled[] = {
+        "sp", "ws", "block_scale", "ashift", "collector::a::use", "collector::a::lastuse"};
+    for (const char* word : not_modelled)
+        if (b.take(word)) b.fail(std::string("tcgen05.mma with .") + word + " is not supported");
+    std::string kind = b.take_one({"kind::f16", "kind::tf32", "kind::f8f6f4", "kind::i8"}, "");
+    if (kind.empty()) b.fail("only kind::f16, tf32, f8f6f4 and i8 are supported");
+    b.inst.arg[3] = int(kind == "kind::f16"      ? MmaKind::f16
+                        : kind == "kind::tf32"   ? MmaKind::tf32
+                        : kind == "kind::f8f6f4" ? MmaKind::f8f6f4
+                                                 : MmaKind::i8);
+    b.take_one({"collector::a::discard", "collector::a::fill"}, "");  // both read A from its memory
+    size_t predicate = bind_disabled_lanes(b) ? 5 : 4;
+    bool scaled = b.raw.operands.size() == predicate + 2;
+    b.operands(predicate + (scaled ? 2 : 1));
+    if (scaled) b.inst.arg[3] |= scale_input_d(b, b.raw.operands[predicate + 1], kind) << 8;
     bind_address(b, 0);
     const Operand& a = b.raw.operands[1];
     b.inst.arg[0] = a.kind == Operand::address;
@@ -255,7 +286,7 @@ bool bind_mma(Binder& b) {
     }
     b.inst.s[2] = b.source(2, RegClass::b64), b.inst.s[3] = b.source(3, RegClass::b32);
     bool negated = false;
-    b.inst.list.push_back(b.predicate_source(4, negated));
+    b.inst.list.push_back(b.predicate_source(predicate, negated));
     b.inst.negated[0] = negated;
     b.inst.run = issue_mma;
     return true;

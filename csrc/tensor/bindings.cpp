@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <map>
 
 #include "mma.h"
@@ -83,9 +84,15 @@ void check_regs(const Words& regs, int count) {
 }
 
 void run_mma(std::vector<Tmem*> tmem, std::vector<Bytes> shared, uint32_t d, uint64_t a, uint64_t b, uint32_t idesc,
-             bool a_in_tmem, bool accumulate, int scale_input_d) {
+             bool a_in_tmem, bool accumulate, int scale_input_d, const std::string& kind,
+             std::vector<uint32_t> disabled) {
     if (tmem.empty() || tmem.size() > 2 || shared.size() != tmem.size()) throw Fault("mma: one or two CTAs are needed");
+    static const std::map<std::string, MmaKind> kinds = {
+        {"f16", MmaKind::f16}, {"tf32", MmaKind::tf32}, {"f8f6f4", MmaKind::f8f6f4}, {"i8", MmaKind::i8}};
     MmaArgs args;
+    args.kind = kinds.at(kind);
+    if (disabled.size() > 8) throw Fault("mma: at most 8 words of disabled lanes");
+    std::copy(disabled.begin(), disabled.end(), args.disabled);
     std::vector<SharedView> views;
     for (Bytes& bytes : shared) views.emplace_back(bytes.data(), uint32_t(bytes.size()));
     for (size_t i = 0; i < tmem.size(); ++i) args.cta[i] = {&views[i], tmem[i]};
@@ -103,7 +110,7 @@ void bind_tensor(nb::module_& m) {
           "strides_bytes"_a, "box"_a, "element_strides"_a, "swizzle_code"_a, "oob_nan"_a);
     m.def("_tma", &tma, "store"_a, "record"_a, "coords"_a, "base"_a, "global_bytes"_a, "shared_bytes"_a, "address"_a);
     m.def("_mma", &run_mma, "tmem"_a, "shared"_a, "d"_a, "a"_a, "b"_a, "idesc"_a, "a_in_tmem"_a = false,
-          "accumulate"_a = false, "scale_input_d"_a = 0);
+          "accumulate"_a = false, "scale_input_d"_a = 0, "kind"_a = "f16", "disabled"_a = std::vector<uint32_t>());
     nb::class_<Tmem>(m, "_Tmem")
         .def(nb::init<>())
         .def("alloc", &Tmem::alloc)

@@ -5,11 +5,10 @@
 #include <functional>
 
 #include "../mem/views.h"
+#include "descriptor.h"
 #include "tmem.h"
 
 namespace fa4emu {
-
-enum class MmaKind { f16, tf32, f8f6f4, i8 };
 
 // One CTA's memories that the MMA of a pair touches; a single-CTA MMA uses index 0.
 struct MmaCta {
@@ -26,8 +25,9 @@ struct MmaArgs {
     uint64_t a = 0;  // SMEM descriptor, or TMEM address if a_in_tmem
     uint64_t b = 0;  // SMEM descriptor
     uint32_t idesc = 0;
-    bool accumulate = false;  // enable-input-d
-    int scale_input_d = 0;    // D is multiplied by 2^-scale_input_d before accumulation
+    bool accumulate = false;    // enable-input-d
+    int scale_input_d = 0;      // D is multiplied by 2^-scale_input_d before accumulation
+    uint32_t disabled[8] = {};  // disable-output-lane: a bit a lane, 128 of each CTA
 };
 
 // Executes the MMA at once. Throws Fault for illegal descriptors, shapes, alignment or addresses.

@@ -169,6 +169,21 @@ def test_illegal_arguments(core):
         ({"inst": operands.idesc(96, 64)}, "M of idesc"),
         ({"inst": operands.idesc(256, 64)}, "M of idesc"),
         ({"inst": operands.idesc(128, 64) | 1 << 23}, "reserved bit"),
+        ({"inst": operands.idesc(128, 64) | 1 << 29}, "reserved bit"),
+        ({"inst": operands.idesc(128, 64) | 1 << 6}, "reserved bit"),
+        ({"inst": operands.idesc(128, 64) | 1 << 30}, "maximum shift"),
+        ({"inst": operands.idesc(128, 64) | 1 << 31}, "maximum shift"),
+        ({"inst": operands.idesc(128, 64) | 1 << 3}, "saturate"),
+        ({"inst": operands.idesc(128, 64) | 1 << 2}, "sparse"),
+        ({"inst": operands.idesc(128, 64) | 1}, "sparsity selector"),
+        ({"inst": operands.idesc(128, 64) ^ 1 << 10}, "B format .* the format of A"),
+        ({"inst": operands.idesc(128, 64) ^ 1 << 7}, "B format .* the format of A"),
+        ({"inst": operands.idesc(128, 64) | 2 << 7}, "A format"),
+        ({"inst": operands.idesc(128, 64) | 1 << 5}, "D format"),
+        *[({"a": good | 1 << bit}, "base offset") for bit in (49, 50, 51)],
+        ({"b": good | 1 << 52}, "leading-dimension mode"),
+        ({"b": good | 1 << 53}, "reserved"),
+        ({"scale_input_d": 16, "accumulate": True}, "0 to 15"),
         ({"inst": operands.idesc(128, 64, d_f32=False)}, "D format"),
         ({"d": 16 << 16}, "lane 16"),
         ({"d": 500}, "outside 0..511"),
@@ -178,6 +193,44 @@ def test_illegal_arguments(core):
     for change, message in cases:
         with pytest.raises(RuntimeError, match=message):
             attempt(**change)
+
+
+def test_f16_accumulator_is_added_to(core):
+    """D = A B + D with one rounding to f16 of sums that are exact in f32; the high half of a column is not read."""
+    rng, bench = np.random.default_rng(12), Bench(core)
+    a, b = small(rng, (128, K)), small(rng, (16, K))
+    desc_a, desc_b = bench.put(0, a, "128B", False, False), bench.put(32 * 1024, b, "128B", False, False)
+    before = rng.integers(-(2**14), 2**14, (128, 16)) / 8.0
+    for lane in range(128):
+        for column in range(16):
+            half = int(before[lane, column].astype(np.float16).view(np.uint16))
+            bench.tmem.set(lane, column, 0xDEAD0000 | half)
+    inst = operands.idesc(128, 16, bf16=False, d_f32=False)
+    wanted = before.astype(np.float16).astype(np.float64)
+    for step in range(2):
+        core._mma([bench.tmem], [bench.shared], 0, desc_a(step), desc_b(step), inst, accumulate=True)
+        part = slice(16 * step, 16 * step + 16)
+        wanted = (wanted + a[:, part] @ b[:, part].T).astype(np.float16).astype(np.float64)
+    got = np.array([[bench.tmem.get(lane, i) for i in range(16)] for lane in range(128)], np.uint32)
+    np.testing.assert_array_equal(got, wanted.astype(np.float16).view(np.uint16))
+
+
+@pytest.mark.parametrize("lane", [0, 16])
+def test_a_in_tmem_with_64_rows(core, lane):
+    """Rows 16 i to 16 i + 15 of A and D lie in lanes 32 i + lane on (PTX ISA, layout F)."""
+    rng, bench = np.random.default_rng(13), Bench(core)
+    a, b = small(rng, (64, 16)), small(rng, (24, 16))
+    words = np.ascontiguousarray(to_bits(a, True)).view(np.uint32)
+    for row, lane_of_row in enumerate(lanes_of(64) + lane):
+        for column in range(8):
+            bench.tmem.set(int(lane_of_row), 300 + column, int(words[row, column]))
+    desc_b = bench.put(0, np.pad(b, ((0, 0), (0, 48))), "128B", False, True)(0)
+    d, at = lane << 16, lane << 16 | 300
+    core._mma([bench.tmem], [bench.shared], d, at, desc_b, operands.idesc(64, 24), a_in_tmem=True)
+    np.testing.assert_array_equal(read_f32(bench.tmem, lanes_of(64) + lane, 0, 24), a @ b.T)
+    assert bench.tmem.get(16 - lane, 0) == 0xFFFFFFFF
+    with pytest.raises(RuntimeError, match="same TMEM lane"):
+        core._mma([bench.tmem], [bench.shared], d, at ^ 16 << 16, desc_b, operands.idesc(64, 24), a_in_tmem=True)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5, 1 + 2.0**-10, 0.375, 2.0**-12])

@@ -2,6 +2,7 @@
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import operands
 import pytest
@@ -66,6 +67,20 @@ def test_load_fills_outside(core, dims, box, starts, oob):
         got = shared[256 : 256 + args.box_bytes].view(np.uint16).reshape(box[::-1])
         np.testing.assert_array_equal(got, expected_box(view, coords, box, 0 if oob == "zero" else 0x7FFF))
         assert (shared[:256] == 0xEE).all() and (shared[256 + args.box_bytes :] == 0xEE).all()
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "f32", "tf32", "f64", "f32_ftz", "tf32_ftz"])
+def test_nan_fill_of_each_float_type(core, dtype):
+    """Outside elements are NaN when read as their own type; inside ones are copied."""
+    size = DTYPES[dtype][1]
+    values = np.random.default_rng(14).standard_normal((4, 16)).astype(f"f{size}" if dtype != "bf16" else "u2")
+    args = TensorMapArgs(dtype, BASE, (14, 3), (16 * size,), (16, 4), oob_fill="nan")
+    shared = np.zeros(4096, np.uint8)
+    core._tma(False, encode(core, args), [0, 0], BASE, values.reshape(-1).view(np.uint8), shared, 0)
+    got = shared[: args.box_bytes].view(values.dtype).reshape(4, 16)
+    np.testing.assert_array_equal(got[:3, :14], values[:3, :14])
+    outside = np.concatenate([got[:3, 14:].ravel(), got[3]])
+    assert np.isnan(outside.view(ml_dtypes.bfloat16 if dtype == "bf16" else outside.dtype).astype(np.float64)).all()
 
 
 @pytest.mark.parametrize(("dims", "box", "starts"), CASES)

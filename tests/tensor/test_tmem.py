@@ -88,6 +88,20 @@ def test_allocation(core):
         tmem.alloc(32)
 
 
+def test_columns_given_back_lose_their_data(core):
+    tmem = core._Tmem()
+    tmem.alloc(32), tmem.alloc(32)
+    for column in (0, 31, 32, 63):
+        for lane in (0, 127):
+            tmem.set(lane, column, 5)
+    tmem.dealloc(0, 32)
+    with pytest.raises(RuntimeError, match="not allocated"):
+        tmem.get(0, 0)
+    assert tmem.alloc(32) == 0
+    assert {tmem.get(lane, column) for lane in (0, 127) for column in (0, 31)} == {0xFFFFFFFF}
+    assert {tmem.get(lane, column) for lane in (0, 127) for column in (32, 63)} == {5}
+
+
 def test_access_is_checked(core):
     tmem, regs = core._Tmem(), np.zeros((32, 32), np.uint32)
     tmem.alloc(32)
