@@ -49,6 +49,7 @@ bool bind_control(Binder& binder);
 bool bind_barrier(Binder& binder);
 bool bind_async(Binder& binder);
 bool bind_tcgen05(Binder& binder);
+void bind_tcgen05_copy(Binder& binder, int cta_group);  // called by bind_tcgen05
 
 // Instructions whose type says only how many bytes they move or combine.
 inline bool is_access(const std::string& base) {

@@ -71,7 +71,7 @@ Status relinquish(Warp& warp, const Inst&, u32 mask) {
     return Status::next;
 }
 
-TmemRange touched(Warp& warp, const Inst& inst, u32 address, bool writes) {
+TmemRange touched(Warp& warp, const Inst& inst, u32 address, bool writes) {  // of 16x32bx2: its first half
     TmemShape shape = TmemShape(inst.arg[0]);
     u32 group = address >> 20 & 7, groups = shape == TmemShape::x32x32b ? 3u << group : 1u << group;
     return {&warp.cta, uint8_t(groups), uint16_t(address), uint16_t(tmem_columns(shape, inst.arg[1], inst.arg[2])),
@@ -83,19 +83,21 @@ void announce(Warp& warp, const Inst& inst, u32 address, Task::Kind kind) {
     if (!cta.watched()) return;
     Footprint footprint;
     footprint.tmem.push_back(touched(warp, inst, address, kind == Task::tmem_store));
+    if (inst.arg[3])
+        footprint.tmem.push_back(touched(warp, inst, address + u32(inst.arg[3]), kind == Task::tmem_store));
     Task task{kind, ++cta.cluster.tasks, &warp, 0, &inst, {}};
     cta.notify([&](Observer& o) { o.issued(task, footprint); });
 }
 
-// arg[0]: shape, arg[1]: repetition, arg[2]: pack/unpack; list: registers. The registers hold their values at once:
-// compilers move them to other registers before tcgen05.wait::ld, and a checker tells a move from a use. But until the
-// load is complete its columns must not change.
+// arg[0]: shape, arg[1]: repetition, arg[2]: pack/unpack, arg[3]: split of 16x32bx2; list: registers. The registers
+// hold their values at once: compilers move them to other registers before tcgen05.wait::ld, and a checker tells a move
+// from a use. But until the load is complete its columns must not change.
 Status tmem_load(Warp& warp, const Inst& inst, u32 mask) {
     warp.require_converged(mask, "tcgen05.ld");
     u32 address = uniform(warp, inst.s[0], mask, "the TMEM address") + u32(inst.imm);
     size_t words = inst.list.size() * kLanes;
     auto load = [&warp, &inst, address](u32* values) {
-        warp.cta.tmem.load(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, values);
+        warp.cta.tmem.load(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, values, inst.arg[3]);
     };
     announce(warp, inst, address, Task::tmem_load);
     u32 buffer[128 * kLanes];
@@ -120,7 +122,8 @@ Status tmem_store(Warp& warp, const Inst& inst, u32 mask) {
     u32 address = uniform(warp, inst.s[0], mask, "the TMEM address") + u32(inst.imm);
     announce(warp, inst, address, Task::tmem_store);
     auto store = [&warp, &inst, address](const u32* values) {
-        warp.cta.tmem.store(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, values);
+        warp.cta.tmem.store(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, values,
+                            inst.arg[3]);
     };
     u32 buffer[128 * kLanes];
     for (size_t i = 0; i < inst.list.size(); i++) std::memcpy(buffer + i * kLanes, warp.r32(inst.list[i]), kLanes * 4);
@@ -218,19 +221,32 @@ void bind_address(Binder& b, size_t i) {
     b.inst.imm = operand.value;
 }
 
+// immHalfSplitoff: columns between the two halves of a 16x32bx2 access.
+int half_split(Binder& b, const Operand& operand, bool loads) {
+    if (operand.kind != Operand::imm || operand.value >= Tmem::kColumns)
+        b.fail("the half split offset must be an immediate from 0 to 511");
+    u32 columns = tmem_columns(TmemShape::x16x32bx2, b.inst.arg[1], b.inst.arg[2]);
+    if (!loads && operand.value < columns)
+        b.fail("the halves of this store overlap: the half split offset must be at least " + std::to_string(columns));
+    return int(operand.value);
+}
+
 bool bind_ld_st(Binder& b, bool loads) {
     b.take("sync"), b.take("aligned"), b.take_one({"b32"});
-    std::string shape = b.take_one({"32x32b", "16x64b", "16x128b", "16x256b"});
+    std::string shape = b.take_one({"32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"});
     b.inst.arg[0] = int(shape == "32x32b"    ? TmemShape::x32x32b
                         : shape == "16x64b"  ? TmemShape::x16x64b
                         : shape == "16x128b" ? TmemShape::x16x128b
-                                             : TmemShape::x16x256b);
+                        : shape == "16x256b" ? TmemShape::x16x256b
+                                             : TmemShape::x16x32bx2);
     std::string num = b.take_one({"x128", "x64", "x32", "x16", "x8", "x4", "x2", "x1"});
     b.inst.arg[1] = std::stoi(num.substr(1));
     b.inst.arg[2] = b.take(loads ? "pack::16b" : "unpack::16b");
-    b.operands(2);
+    bool halves = shape == "16x32bx2";
+    b.operands(halves ? 3 : 2);
     bind_address(b, loads ? 1 : 0);
-    const Operand& data = b.raw.operands[loads ? 0 : 1];
+    if (halves) b.inst.arg[3] = half_split(b, b.raw.operands[loads ? 2 : 1], loads);
+    const Operand& data = b.raw.operands[loads ? 0 : halves ? 2 : 1];
     if (data.kind == Operand::vector)
         for (const Operand& item : data.items)
             b.inst.list.push_back(loads ? b.register_of(item, RegClass::b32) : b.slot_of(item, RegClass::b32));
@@ -299,6 +315,8 @@ bool bind_tcgen05(Binder& b) {
     if (b.take("ld")) return bind_ld_st(b, true);
     if (b.take("st")) return bind_ld_st(b, false);
     if (b.take("mma")) return bind_mma(b);
+    if (b.take("cp")) return bind_tcgen05_copy(b, cta_group(b)), true;
+    if (b.take("shift")) b.fail("tcgen05.shift is not supported");
     std::string wait = b.take_one({"wait::ld", "wait::st"}, ""),
                 order = b.take_one({"fence::before_thread_sync", "fence::after_thread_sync"}, "");
     if (!wait.empty()) {

@@ -10,6 +10,7 @@
 #include "mma.h"
 #include "tma.h"
 #include "tmem.h"
+#include "tmem_copy.h"
 
 namespace nb = nanobind;
 
@@ -102,6 +103,16 @@ void run_mma(std::vector<Tmem*> tmem, std::vector<Bytes> shared, uint32_t d, uin
     mma(args);
 }
 
+void run_tmem_copy(Tmem& tmem, Bytes shared, const std::string& shape, uint32_t address, uint64_t descriptor,
+                   int source_bits) {
+    static const std::map<std::string, CopyShape> shapes = {
+        {"128x256b", CopyShape::x128x256b},           {"4x256b", CopyShape::x4x256b},
+        {"128x128b", CopyShape::x128x128b},           {"64x128b.02_13", CopyShape::x64x128b_02_13},
+        {"64x128b.01_23", CopyShape::x64x128b_01_23}, {"32x128b", CopyShape::x32x128b}};
+    tmem_copy({shapes.at(shape), source_bits, address, descriptor}, SharedView(shared.data(), uint32_t(shared.size())),
+              tmem);
+}
+
 }  // namespace
 
 void bind_tensor(nb::module_& m) {
@@ -111,6 +122,8 @@ void bind_tensor(nb::module_& m) {
     m.def("_tma", &tma, "store"_a, "record"_a, "coords"_a, "base"_a, "global_bytes"_a, "shared_bytes"_a, "address"_a);
     m.def("_mma", &run_mma, "tmem"_a, "shared"_a, "d"_a, "a"_a, "b"_a, "idesc"_a, "a_in_tmem"_a = false,
           "accumulate"_a = false, "scale_input_d"_a = 0, "kind"_a = "f16", "disabled"_a = std::vector<uint32_t>());
+    m.def("_tmem_copy", &run_tmem_copy, "tmem"_a, "shared"_a, "shape"_a, "address"_a, "descriptor"_a,
+          "source_bits"_a = 8);
     nb::class_<Tmem>(m, "_Tmem")
         .def(nb::init<>())
         .def("alloc", &Tmem::alloc)
@@ -119,20 +132,22 @@ void bind_tensor(nb::module_& m) {
         .def("allocated_columns", &Tmem::allocated_columns)
         .def(
             "load",
-            [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack) {
+            [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack,
+               int split) {
                 TmemShape s = shape_of(shape);
                 check_regs(regs, Tmem::registers(s, num, pack));
-                t.load(s, num, pack, warp, address, regs.data());
+                t.load(s, num, pack, warp, address, regs.data(), split);
             },
-            "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false)
+            "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false, "split"_a = 0)
         .def(
             "store",
-            [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack) {
+            [](Tmem& t, const std::string& shape, int num, int warp, uint32_t address, Words regs, bool pack,
+               int split) {
                 TmemShape s = shape_of(shape);
                 check_regs(regs, Tmem::registers(s, num, pack));
-                t.store(s, num, pack, warp, address, regs.data());
+                t.store(s, num, pack, warp, address, regs.data(), split);
             },
-            "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false)
+            "shape"_a, "num"_a, "warp"_a, "address"_a, "regs"_a, "pack"_a = false, "split"_a = 0)
         .def("get", [](Tmem& t, int lane, uint32_t column) { return *t.row(lane, column, 1); })
         .def("set", [](Tmem& t, int lane, uint32_t column, uint32_t word) { *t.row(lane, column, 1) = word; });
 }

@@ -93,7 +93,6 @@ void check(const MmaArgs& args, const Instruction& inst, bool split_n, int rows)
     if (!args.a_in_tmem) return;
     if (inst.a_mn_major) throw Fault("tcgen05.mma: A in TMEM must be K-major (idesc bit 15 is set)");
     if (split_n) throw Fault("tcgen05.mma: A in TMEM with cta_group::2 and M 128 is not supported yet");
-    if (bits_of(inst.a) < 8) throw Fault("tcgen05.mma: A in TMEM in a 6- or 4-bit format is not supported yet");
     if (args.a >> 32) throw Fault("tcgen05.mma: the TMEM address of A has bits above 31");
     check_lane("A", uint32_t(args.a), half_lanes);
     if (uint32_t(args.a) >> 16 != args.d >> 16)

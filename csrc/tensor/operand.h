@@ -91,12 +91,19 @@ void gather(const SmemDescriptor& desc, const SharedView& shared, int rows, bool
     });
 }
 
-// One row of A in tensor memory: 32 bytes in 8 columns.
+// One row of A in tensor memory: 32 bytes in 8 columns. 6- and 4-bit elements have a byte each there, 4 bits in bits 2
+// to 5 of it.
 template <Format F>
 void unpack_row(const uint32_t* words, float sign, float* out) {
     const uint8_t* bytes = reinterpret_cast<const uint8_t*>(words);
-    for (int half = 0; half < 2; ++half)
-        for (int e = 0; e < kPerChunk<F>; ++e) out[half * kPerChunk<F> + e] = sign * value_at<F>(bytes + 16 * half, e);
+    for (int i = 0; i < 2 * kPerChunk<F>; ++i) {
+        if constexpr (F == Format::e2m1)
+            out[i] = sign * kSmallFloats.e2m1[bytes[i] >> 2 & 15];
+        else if constexpr (F == Format::e2m3 || F == Format::e3m2)
+            out[i] = sign * (F == Format::e2m3 ? kSmallFloats.e2m3 : kSmallFloats.e3m2)[bytes[i] & 63];
+        else
+            out[i] = sign * value_at<F>(bytes, i);
+    }
 }
 
 // Calls f.operator()<F>() with the format as a constant, if that format has K elements in 32 bytes.

@@ -21,10 +21,10 @@ Cell cell(TmemShape shape, int thread, int r) {
             return {thread / 4 + 8 * (r & 1), 4 * (r >> 1) + thread % 4};
         case TmemShape::x16x256b:
             return {thread / 4 + 8 * ((r >> 1) & 1), 8 * (r >> 2) + 2 * (thread % 4) + (r & 1)};
-        case TmemShape::x16x32bx2:
-            break;
+        case TmemShape::x16x32bx2:  // threads 16 to 31: the same lanes, the split added by the caller
+            return {thread % 16, r};
     }
-    throw Fault("tcgen05.ld/st: shape .16x32bx2 is not supported yet");
+    throw Fault("unknown TMEM shape");
 }
 
 int columns_per_repetition(TmemShape shape) {
@@ -99,28 +99,32 @@ int Tmem::registers(TmemShape shape, int num, bool) {
     return per * num;
 }
 
-void Tmem::load(TmemShape shape, int num, bool pack, int warp_in_group, uint32_t address, uint32_t* regs) const {
+void Tmem::load(TmemShape shape, int num, bool pack, int warp_in_group, uint32_t address, uint32_t* regs,
+                int split) const {
     int count = registers(shape, num, pack), lane0 = first_lane(shape, warp_in_group, address);
     uint32_t column = address & 0xFFFF, width = tmem_columns(shape, num, pack);
     check_columns(column, width);
+    if (split) check_columns(column + uint32_t(split), width);
     const uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
     for (int r = 0; r < count; ++r)
         for (int t = 0; t < 32; ++t) {
             Cell at = cell(shape, t, r);
-            const uint32_t* word = base + at.lane * kColumns + (at.column << pack);
+            const uint32_t* word = base + at.lane * kColumns + (at.column << pack) + (t < 16 ? 0 : split);
             regs[r * 32 + t] = pack ? (word[0] & 0xFFFF) | word[1] << 16 : *word;
         }
 }
 
-void Tmem::store(TmemShape shape, int num, bool unpack, int warp_in_group, uint32_t address, const uint32_t* regs) {
+void Tmem::store(TmemShape shape, int num, bool unpack, int warp_in_group, uint32_t address, const uint32_t* regs,
+                 int split) {
     int count = registers(shape, num, unpack), lane0 = first_lane(shape, warp_in_group, address);
     uint32_t column = address & 0xFFFF, width = tmem_columns(shape, num, unpack);
     check_columns(column, width);
+    if (split) check_columns(column + uint32_t(split), width);
     uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
     for (int r = 0; r < count; ++r)
         for (int t = 0; t < 32; ++t) {
             Cell at = cell(shape, t, r);
-            uint32_t* word = base + at.lane * kColumns + (at.column << unpack);
+            uint32_t* word = base + at.lane * kColumns + (at.column << unpack) + (t < 16 ? 0 : split);
             uint32_t value = regs[r * 32 + t];
             word[0] = unpack ? value & 0xFFFF : value;
             if (unpack) word[1] = value >> 16;

@@ -11,7 +11,7 @@ namespace fa4emu {
 
 enum class TmemShape { x32x32b, x16x64b, x16x128b, x16x256b, x16x32bx2 };
 
-uint32_t tmem_columns(TmemShape shape, int num, bool pack);  // that a load or store covers
+uint32_t tmem_columns(TmemShape shape, int num, bool pack);  // that a load or store covers; x16x32bx2: each half of it
 
 class Tmem {
   public:
@@ -28,9 +28,12 @@ class Tmem {
 
     // registers per lane of a shape with repetition num (x1..x128); throws for a combination the ISA lacks.
     static int registers(TmemShape shape, int num, bool pack);
-    // warp_in_group: warp id % 4; regs[r * 32 + lane]. Checks lane quarter, column range and allocation.
-    void load(TmemShape shape, int num, bool pack, int warp_in_group, uint32_t address, uint32_t* regs) const;
-    void store(TmemShape shape, int num, bool unpack, int warp_in_group, uint32_t address, const uint32_t* regs);
+    // warp_in_group: warp id % 4; regs[r * 32 + lane]. Checks lane quarter, column range and allocation. split: columns
+    // from the address to those of threads 16 to 31, for x16x32bx2 only.
+    void load(TmemShape shape, int num, bool pack, int warp_in_group, uint32_t address, uint32_t* regs,
+              int split = 0) const;
+    void store(TmemShape shape, int num, bool unpack, int warp_in_group, uint32_t address, const uint32_t* regs,
+               int split = 0);
 
     // Row access of the MMA: throws unless [column, column + count) is allocated.
     uint32_t* row(int lane, uint32_t column, uint32_t count);

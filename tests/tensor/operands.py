@@ -68,10 +68,11 @@ def place_mn_major(shared: np.ndarray, start: int, bits: np.ndarray, swizzle: st
 
 def place_mn_major_32(shared: np.ndarray, start: int, bits: np.ndarray) -> tuple[int, int, list[int]]:
     """Store (rows, K) 32-bit words with rows innermost, 128 B layout with 32 B atoms: blocks of 32 rows by 4 of K,
-    in which 32-byte piece c of line k lies at piece c ^ (k % 4). Returns LBO, SBO and the start of each 8 of K."""
+    first along the rows, in which 32-byte piece c of line k lies at piece c ^ (k % 4). Returns LBO, SBO and the start
+    of each 8 of K."""
     rows, k = bits.shape
     raw = np.ascontiguousarray(bits.T).view(np.uint8).reshape(k, rows // 32, 4, 32)
-    along_k, along_mn = 4 * 128, k // 4 * 4 * 128
+    along_k, along_mn = rows // 32 * 4 * 128, 4 * 128
     for col in range(k):
         for block in range(rows // 32):
             line = start + block * along_mn + col // 4 * along_k + col % 4 * 128

@@ -251,6 +251,23 @@ def test_a_in_tensor_memory(core, kind, fmt, m, lane):
             core._mma([bench.tmem], [bench.shared], d, at ^ 16 << 16, desc_b, inst, kind=kind, a_in_tmem=True)
 
 
+@pytest.mark.parametrize("fmt", ["e2m1", "e2m3", "e3m2"])
+@pytest.mark.parametrize("swizzle", ["none", "64B"])
+def test_copied_and_expanded_a(core, fmt, swizzle):
+    """tcgen05.cp unpacks 6- and 4-bit elements to the bytes that an A in tensor memory has."""
+    rng, bench = np.random.default_rng(15), Bench(core)
+    codes_a, codes_b = finite_codes(rng, (128, 32), fmt), finite_codes(rng, (16, 32), "e4m3")
+    desc_a, desc_b = bench.put(0, packed(codes_a, fmt), swizzle), bench.put(B_AT, packed(codes_b, "e4m3"), "32B")
+    core._tmem_copy(bench.tmem, bench.shared, "128x256b", 64, desc_a[0], source_bits=WIDTH[fmt])
+    inst = idesc(128, 16, fmt, "e4m3")
+    core._mma([bench.tmem], [bench.shared], 0, 64, desc_b[0], inst, kind="f8f6f4", a_in_tmem=True)
+    from_shared = Bench(core)
+    from_shared.shared = bench.shared
+    from_shared.run("f8f6f4", desc_a, desc_b, inst)
+    np.testing.assert_array_equal(read(bench.tmem, 128, 16), read(from_shared.tmem, 128, 16))
+    assert_close(read(bench.tmem, 128, 16), decode(codes_a, fmt), decode(codes_b, "e4m3"))
+
+
 def test_disabled_lanes_keep_their_values(core):
     bench = Bench(core)
     ones = np.ones((128, 32), np.int8)
@@ -292,13 +309,8 @@ def test_refused_descriptors(core, kind, inst, message):
 def test_refused_combinations(core):
     bench, good = Bench(core), operands.descriptor(0, 0, 1024, "128B")
     atoms_of_32 = operands.descriptor(0, 512, 512, "128B/32B")
-    small, bytes_, transposed = (
-        idesc(128, 64, "e2m1", "e4m3"),
-        idesc(128, 64, "e4m3", "e4m3"),
-        idesc(128, 64, "e4m3", "e4m3", b_mn=True),
-    )
+    bytes_, transposed = idesc(128, 64, "e4m3", "e4m3"), idesc(128, 64, "e4m3", "e4m3", b_mn=True)
     cases = [
-        ({"a": 64, "a_in_tmem": True, "inst": small}, "6- or 4-bit"),
         ({"scale_input_d": 1, "accumulate": True}, "scale-input-d"),
         ({"scale_input_d": 16, "accumulate": True}, "0 to 15"),
         ({"b": atoms_of_32}, "MN-major operands"),

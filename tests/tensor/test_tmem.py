@@ -73,6 +73,33 @@ def test_store_then_load_covers_each_word_once(core, shape, num, registers, colu
         assert tmem.get(96, columns) == 0xFFFFFFFF
 
 
+@pytest.mark.parametrize("num", [1, 2, 8])
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize(("half", "split"), [(0, 32), (16, 20)])
+def test_two_halves(core, num, pack, half, split):
+    """16x32bx2: threads 0-15 reach lanes 0-15 from the address on, threads 16-31 the same lanes `split` columns on."""
+    tmem, regs = numbered(core), np.zeros((num, 32), np.uint32)
+    address = ((64 + half) << 16) | 3
+    tmem.load("16x32bx2", num, 2, address, regs, pack=pack, split=split)
+    lanes, first = 64 + half + np.arange(32) % 16, 3 + split * (np.arange(32) // 16)
+    words = np.array([[tmem.get(int(lane), c) for c in range(64)] for lane in lanes], np.uint32)
+    step = 2 if pack else 1
+    for r in range(num):
+        low = words[np.arange(32), first + step * r]
+        high = words[np.arange(32), first + step * r + 1]
+        np.testing.assert_array_equal(regs[r], (low & 0xFFFF) | high << 16 if pack else low)
+    other = core._Tmem()
+    other.alloc(64)
+    other.store("16x32bx2", num, 2, address, regs, pack=pack, split=split)
+    back = np.zeros_like(regs)
+    other.load("16x32bx2", num, 2, address, back, pack=pack, split=split)
+    np.testing.assert_array_equal(back, regs)
+    written = sum(other.get(lane, c) != 0xFFFFFFFF for lane in range(128) for c in range(64))
+    assert written == num * 32 * step
+    with pytest.raises(RuntimeError, match="not allocated"):
+        tmem.load("16x32bx2", num, 2, address, regs, pack=pack, split=61)
+
+
 def test_allocation(core):
     tmem = core._Tmem()
     assert [tmem.alloc(256), tmem.alloc(128), tmem.alloc(256), tmem.alloc(128)] == [0, 256, -1, 384]
