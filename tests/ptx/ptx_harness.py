@@ -37,6 +37,7 @@ class Launch:
     read_only: tuple[str, ...] = ()
     maps: dict = field(default_factory=dict)  # name -> callable(addresses) -> bytes
     directives: str = ""
+    strict: bool = False
 
 
 def kernel_text(body: str, buffers: tuple[str, ...], launch: Launch) -> str:
@@ -67,6 +68,7 @@ def run(body: str, buffers: dict[str, np.ndarray] | None = None, launch: Launch 
         smem_bytes=launch.smem_bytes,
         params=params,
         schedule=launch.schedule,
+        strict=launch.strict,
     )
 
 
