@@ -33,14 +33,14 @@ $(VENV)/.torch: constraints.txt
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
 	@echo "== installing the CuTe DSL and build tools"
 	$(PIP) install --progress-bar on -c constraints.txt setuptools nanobind ninja
-	$(PIP) install --progress-bar on -c constraints.txt nvidia-cutlass-dsl cuda-python filelock platformdirs rich numpy
+	$(PIP) install --progress-bar on -c constraints.txt nvidia-cutlass-dsl filelock platformdirs rich numpy
 	touch $@
 
 $(VENV)/.built: $(VENV)/.installed setup.py $(SOURCES)
-	@echo "== building the emulator's core"
+	@echo "== building the launcher and the emulator's core"
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
-	$(BIN)/python -c "import fa4_cute.emulator"
+	$(BIN)/python -c "import fa4_cute.launch, fa4_cute.emulator"
 	touch $@
 
 $(VENV)/.test: $(VENV)/.installed peers.txt
@@ -65,4 +65,4 @@ format: $(VENV)/.lint
 	$(BIN)/clang-format -i $(SOURCES)
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info src/fa4_cute/emulator/_core*.so
+	rm -rf $(VENV) build src/*.egg-info src/fa4_cute/_launch*.so src/fa4_cute/emulator/_core*.so

@@ -1,7 +1,7 @@
-"""Builds the emulator's C++ core. Everything else about the package is in pyproject.toml.
+"""Builds the launcher and the emulator's core, both C++. Everything else about the package is in pyproject.toml.
 
-FA4_CUTE_NO_EMULATOR=1 leaves the core out: the op does not need it. FA4_CUTE_MARCH picks the instruction set
-(-march=...; default x86-64-v3 where this machine has it, for AVX2 and FMA).
+Neither needs CUDA or a GPU to build. FA4_CUTE_NO_EMULATOR=1 leaves the emulator out: the op does not need it.
+FA4_CUTE_MARCH picks the instruction set (-march=...; default x86-64-v3 where this machine has it, for AVX2 and FMA).
 """
 
 import os
@@ -44,7 +44,7 @@ class NinjaBuild(build_ext):
         nb = Path(nanobind.__file__).parent
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        work = (ROOT / self.build_temp).resolve()
+        work = (ROOT / self.build_temp / ext.name).resolve()
         work.mkdir(parents=True, exist_ok=True)
         includes = [nb / "include", nb / "ext" / "robin_map" / "include", sysconfig.get_paths()["include"]]
         cxx = [os.environ.get("CXX", "c++"), "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", *_march()]
@@ -57,13 +57,17 @@ class NinjaBuild(build_ext):
         link = [cxx[0], "-shared", "-pthread"]
         if platform.system() == "Darwin":
             link += ["-undefined", "dynamic_lookup"]
+        else:
+            link += ["-Wl,--no-as-needed", "-ldl"]  # dlopen is in a library of its own before glibc 2.34
         ninja = _ninja()
         if ninja:
             self._with_ninja(ninja, work, cxx, link, steps, target)
         else:
             self._directly(cxx, link, steps, target)
 
-    def _with_ninja(self, ninja: str, work: Path, cxx: list[str], link: list[str], steps: dict, target: Path) -> None:
+    def _with_ninja(
+        self, ninja: str, work: Path, cxx: list[str], link: list[str], steps: dict, target: Path
+    ) -> None:
         def esc(path: Path) -> str:
             return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
@@ -90,10 +94,12 @@ class NinjaBuild(build_ext):
 
 
 def _extensions() -> list[Extension]:
-    if os.environ.get("FA4_CUTE_NO_EMULATOR", "0") not in ("", "0"):
-        return []
-    sources = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "csrc").rglob("*.cpp"))
-    return [Extension("fa4_cute.emulator._core", sources, language="c++")]
+    launch = ROOT / "csrc" / "launch"
+    sources = [path for path in sorted((ROOT / "csrc").rglob("*.cpp")) if launch not in path.parents]
+    parts = {"fa4_cute._launch": sorted(launch.glob("*.cpp"))}
+    if os.environ.get("FA4_CUTE_NO_EMULATOR", "0") in ("", "0"):
+        parts["fa4_cute.emulator._core"] = sources
+    return [Extension(name, [str(s.relative_to(ROOT)) for s in part], language="c++") for name, part in parts.items()]
 
 
 setup(ext_modules=_extensions(), cmdclass={"build_ext": NinjaBuild})

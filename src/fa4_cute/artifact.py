@@ -50,6 +50,7 @@ class LaunchRecord:
     smem_bytes: int
     registers: int
     params: tuple[Param, ...]
+    pdl: bool = False  # may be launched before the stream's previous kernel has ended (griddepcontrol orders them)
     version: int = RECORD_VERSION
 
     @property

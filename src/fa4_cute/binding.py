@@ -1,15 +1,17 @@
 """Values of one call -> the parameter block of the kernel. The launcher and the emulator share this packer.
 
 They differ only in `encode`, which turns the documented arguments of cuTensorMapEncodeTiled into the 128 bytes of a
-tensor map: the driver does it for a GPU, the emulator has a record of its own.
+tensor map: the driver does it for a GPU, the emulator has a record of its own. The packing itself is C++ (csrc/launch).
 """
 
-import struct
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .artifact import LaunchRecord, Param
-from .tensor_map import TensorMapArgs
+from .native import launcher
+from .tensor_map import DTYPES, SWIZZLES, TensorMapArgs
 
 
 @dataclass(frozen=True)
@@ -21,51 +23,39 @@ class Operand:
     strides: tuple[int, int, int, int]  # elements; the last is 1
     dtype: str  # "bf16" or "fp16"
 
-    element_bytes = 2
-
-
-def tensor_map_args(param: Param, operand: Operand) -> TensorMapArgs:
-    """The tensor map of a parameter over an operand: dimensions (head dim, seqlen, heads, batch).
-
-    A dimension of length 1 may carry any stride, so it gets one that TMA accepts.
-    """
-    assert param.tma is not None
-    batch, heads, seqlen, head_dim = operand.shape
-    strides = []
-    packed = head_dim * operand.element_bytes
-    for length, stride in zip((seqlen, heads, batch), reversed(operand.strides[:3]), strict=True):
-        strides.append(stride * operand.element_bytes if length > 1 else packed)
-        packed = max(packed, strides[-1] * length)
-    return TensorMapArgs(
-        dtype=operand.dtype,
-        address=operand.address,
-        dims=(head_dim, seqlen, heads, batch),
-        strides_bytes=tuple(strides),
-        box=param.tma.box,
-        swizzle=param.tma.swizzle,
-        oob_fill=param.tma.oob_fill,
-    )
+    def core_fields(self) -> tuple[Any, ...]:
+        """The fields as the C++ packer takes them."""
+        return (self.address, self.shape, self.strides, *DTYPES[self.dtype])
 
 
 def pack(
     record: LaunchRecord,
     operands: Mapping[str, Operand],
     values: Mapping[str, int | float],
-    encode: Callable[[TensorMapArgs], bytes],
+    encode: Callable[[TensorMapArgs], bytes] | None = None,
 ) -> bytes:
-    """The parameter block. `values`: the scalars by parameter name. KeyError if one is missing."""
-    block = bytearray(record.params_bytes)
-    for param in record.params:
-        if param.kind == "tensor_map":
-            assert param.tma is not None
-            data = encode(tensor_map_args(param, operands[param.tma.tensor]))
-        elif param.kind == "dims":
-            batch, heads, seqlen, _ = operands[param.name].shape
-            data = struct.pack("<3i", seqlen, heads, batch)
-        else:
-            code = {"i32": "<i", "f32": "<f", "address": "<Q"}[param.kind]
-            data = struct.pack(code, values[param.name])
-        if len(data) != param.size:
-            raise ValueError(f"parameter {param.name}: packed {len(data)} bytes, the kernel expects {param.size}")
-        block[param.offset : param.offset + param.size] = data
-    return bytes(block)
+    """The parameter block. `values`: the scalars by parameter name. encode None: by the CUDA driver.
+
+    KeyError if an operand or a value is missing, ValueError if one does not fit (a size over 2**31 - 1, a stride of
+    2**40 bytes or more, a misaligned address), whatever `encode` raises otherwise.
+    """
+    fields = {name: operand.core_fields() for name, operand in operands.items()}
+    on_core = None if encode is None else lambda arguments: encode(TensorMapArgs.from_core(arguments))
+    block: bytes = packer(record).pack(fields, dict(values), on_core)
+    return block
+
+
+@functools.lru_cache(maxsize=256)
+def packer(record: LaunchRecord) -> Any:
+    """The C++ packer of a record's parameters."""
+    return launcher().Packer([_entry(param) for param in record.params])
+
+
+def _entry(param: Param) -> tuple[Any, ...]:
+    if param.kind != "tensor_map":
+        return (param.name, param.kind, param.offset, param.size)
+    if param.tma is None:
+        raise ValueError(f"parameter {param.name}: a tensor map needs its box in the record")
+    swizzle, _ = SWIZZLES[param.tma.swizzle]
+    nan = param.tma.oob_fill == "nan"
+    return (param.tma.tensor, param.kind, param.offset, param.size, param.tma.box, swizzle, nan)

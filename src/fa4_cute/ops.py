@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from . import reference
+from . import fast, reference
 from .outputs import lse_like, output_like
-from .problem import Problem
 from .validate import check
 
 _ARGUMENTS = (
@@ -35,35 +34,45 @@ def _mha_with_lse_cpu(
     return reference.forward(query, key, value, check(query, key, value, *args, **kwargs))
 
 
-def _mha_cuda(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    problem = check(query, key, value, *args, **kwargs)
-    out = output_like(query, problem.head_dim_v)
-    _launch(problem, query, key, value, out, None)
-    return out
+def _mha_cuda(_: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    return _forward_cuda(False, query, key, value, *args, **kwargs)[0]
 
 
 def _mha_with_lse_cuda(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    problem = check(query, key, value, *args, **kwargs)
-    out, lse = output_like(query, problem.head_dim_v), lse_like(query)
-    _launch(problem, query, key, value, out, lse)
-    return out, lse
+    _: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+) -> Any:
+    return _forward_cuda(True, query, key, value, *args, **kwargs)
 
 
-def _launch(
-    problem: Problem,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    out: torch.Tensor,
-    lse: torch.Tensor | None,
-) -> None:
+def _forward_cuda(
+    with_lse: bool, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Checks, plans and launches a call, and makes it known to the hot path (fast.py)."""
     from . import arch, launch
     from .plan import plan
 
+    problem = check(query, key, value, *args, **kwargs)
     planned = plan(problem, arch.of_device(query.device))
-    launch.forward(planned, problem, tma_ready(query), tma_ready(key), tma_ready(value), out, lse)
+    out = output_like(query, problem.head_dim_v)
+    lse = lse_like(query) if with_lse else None
+    ready = tma_ready(query), tma_ready(key), tma_ready(value)
+    launch.forward(planned, problem, *ready, out, lse)
+    if all(tensor is given for tensor, given in zip(ready, (query, key, value), strict=True)):
+        fast.remember(planned, problem, ready, _options(*args, **kwargs), out)
+    return out, lse
+
+
+def _options(
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    causal_alignment: str = "top_left",
+) -> tuple[bool, float | None, bool, str]:
+    """What of a call's arguments behind the tensors tells two served calls apart."""
+    return is_causal, scale, enable_gqa, causal_alignment
 
 
 def tma_ready(tensor: torch.Tensor) -> torch.Tensor:
@@ -94,7 +103,7 @@ def _refuse_gradient(name: str) -> Any:
     """Autograd kernel: passes on, unless a gradient would be wanted."""
     operator = getattr(torch.ops.fa4, name).default
 
-    def autograd(*args: Any, **kwargs: Any) -> Any:
+    def autograd(_: Any, *args: Any, **kwargs: Any) -> Any:
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
             raise NotImplementedError(
@@ -112,6 +121,10 @@ for _name, _cpu, _cuda, _fake in (
     ("mha_with_lse", _mha_with_lse_cpu, _mha_with_lse_cuda, _mha_with_lse_fake),
 ):
     _library.impl(_name, _cpu, "CPU")
-    _library.impl(_name, _cuda, "CUDA")
     torch.library.register_fake(f"fa4::{_name}", _fake, lib=_library)
-    _library.impl(_name, _refuse_gradient(_name), "Autograd")
+    _autograd = _refuse_gradient(_name)
+    _library.impl(_name, _autograd, "Autograd", with_keyset=True)
+    # Without a gradient to refuse, the hot path launches from here already and saves the second trip into Python.
+    _with_lse = _name == "mha_with_lse"
+    _library.impl(_name, fast.kernel(_cuda, with_lse=_with_lse), "CUDA", with_keyset=True)
+    _library.impl(_name, fast.kernel(_autograd, with_lse=_with_lse), "AutogradCUDA", with_keyset=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 # name -> (code of CUtensorMapDataType, bytes an element). 8-bit floats travel as bytes.
 DTYPES: dict[str, tuple[int, int]] = {
@@ -133,8 +134,18 @@ class TensorMapArgs:
         if span and inner > span:
             raise _wrong("box[0]", self.box[0], f"at most {span // self.element_bytes} with swizzle {self.swizzle}")
 
-    def core_arguments(self) -> tuple[object, ...]:
-        """The arguments of `_core.encode_tensor_map`, in its order."""
+    @classmethod
+    def from_core(cls, arguments: tuple[Any, ...]) -> TensorMapArgs:
+        """Inverse of core_arguments. Where several dtypes share a code, the first of DTYPES."""
+        address, code, size, dims, strides_bytes, box, steps, swizzle, nan = arguments
+        dtype = next(name for name, entry in DTYPES.items() if entry == (code, size))
+        names = {entry[0]: name for name, entry in SWIZZLES.items()}
+        fill = "nan" if nan else "zero"
+        return cls(dtype, address, dims, strides_bytes, box, steps, names[swizzle], oob_fill=fill)
+
+    def core_arguments(self) -> tuple[Any, ...]:
+        """Checked, and as C++ takes them: address, dtype code, element bytes, dims, strides, box, steps, swizzle, NaN
+        fill."""
         self.check()
         code, size = DTYPES[self.dtype]
         steps = self.element_strides or (1,) * self.rank

@@ -1,0 +1,92 @@
+"""The hot path of the operators: calls that were planned once are launched by C++ straight from torch's dispatcher.
+
+A call is known by dtype, device, shapes, strides and options of its arguments. What is not known, and whatever needs
+more than a launch (gradients, dispatch modes, tensor subclasses, odd arguments), goes to the Python kernels.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import binding, cache, call, outputs
+from .native import launcher
+from .plan import Plan
+from .problem import Problem
+
+KNOWN_CALLS = 4096
+KNOWN_TENSOR_MAPS = 16384  # four a call
+
+
+@functools.cache
+def calls() -> Any:
+    """The calls of this process, for CUDA."""
+    return make_calls(encode=None)
+
+
+def make_calls(
+    encode: Callable[[tuple[Any, ...]], bytes] | None, capacity: int = KNOWN_CALLS, encodings: int = KNOWN_TENSOR_MAPS
+) -> Any:
+    """A table of planned calls. encode: of TensorMapArgs.core_arguments(); None: by the CUDA driver."""
+    torch_facts = {
+        "Tensor": torch.Tensor,
+        "is_grad_enabled": torch.is_grad_enabled,
+        "empty_like": torch.empty_like,
+        "output_like": lambda query: outputs.output_like(query, query.shape[-1]),
+        "lse_like": outputs.lse_like,
+    }
+    return launcher().Calls(torch_facts, encode, capacity, encodings)
+
+
+def kernel(otherwise: Callable[..., Any], *, with_lse: bool, table: Any = None, backend: str = "CUDA") -> Any:
+    """A kernel to be registered with_keyset for the backend's key or for its Autograd key.
+
+    otherwise(keyset, query, key, value, *args, **kwargs) serves what the hot path does not. Where the launcher was
+    not built, or torch has no table of C functions to read tensors by (before 2.10), that is everything.
+    """
+    try:
+        table = calls() if table is None else table
+    except ImportError:
+        return otherwise
+    if not table.reads_tensors:
+        return otherwise
+    keys = torch._C.DispatchKey
+    # Of the keys below autograd, a plain tensor has its backend's and ADInplaceOrView, which only counts for views.
+    relevant = torch._C._after_autograd_keyset.remove(keys.ADInplaceOrView).raw_repr()
+    plain = torch._C.DispatchKeySet(getattr(keys, backend)).raw_repr() & relevant
+    return launcher().FastOp(table, otherwise, with_lse, relevant, plain)
+
+
+def remember(plan: Plan, problem: Problem, tensors: tuple[Any, Any, Any], options: tuple[Any, ...], out: Any) -> bool:
+    """Makes a call that was just launched known, with the kernel of the plan. False if the hot path cannot take it.
+
+    tensors: query, key, value as they came, which must be what was launched; options: is_causal, scale, enable_gqa,
+    causal_alignment as they came.
+    """
+    from . import launch
+
+    artifact = cache.get(plan.config)
+    values = call.scalar_values(problem, 0)
+    return put(calls(), artifact.record, launch.load(artifact), plan.grid, values, tensors, options, out)
+
+
+def put(
+    table: Any,
+    record: Any,
+    target: Any,
+    grid: tuple[int, int, int],
+    values: dict[str, int | float],
+    tensors: tuple[Any, Any, Any],
+    options: tuple[Any, ...],
+    out: Any,
+) -> bool:
+    """`remember` with the launch's parts. target: a loaded kernel, or called as target(block, grid) in its place.
+
+    values: the scalars by parameter name; "lse" is filled in at each call.
+    """
+    if any(tensor.numel() == 0 for tensor in (*tensors, out)):
+        return False
+    as_query = torch.empty_like(tensors[0]).stride() == out.stride() and tensors[0].shape == out.shape
+    known: bool = table.remember(tensors, options, binding.packer(record), target, grid, values, as_query)
+    return known
