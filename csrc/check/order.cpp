@@ -28,6 +28,12 @@ AgentId Order::bulk_agent(const Warp& warp, int lane, bool reads) {
     return at->second;
 }
 
+AgentId Order::copy_agent(const Warp& warp, int lane) {
+    auto [at, fresh] = copies_.try_emplace({int(index(warp)), lane}, kNobody);
+    if (fresh) at->second = add({Agent::thread_copy, int(warp.cta.rank), warp.id});
+    return at->second;
+}
+
 AgentId Order::landing_agent(BarrierRef barrier) {
     AgentId& id = mbarrier(barrier).landing;
     if (id == kNobody) id = add({Agent::landing, int(barrier.cta->rank), int(barrier.offset)});
@@ -97,6 +103,18 @@ void Order::bulk_waited(const Warp& warp, int lane, uint64_t group, bool reads) 
     Knowledge& knows = of(warp);
     knows.all.raise(bulk_agent(warp, lane, true), uint32_t(group));
     if (!reads) knows.all.raise(bulk_agent(warp, lane, false), uint32_t(group));
+}
+
+void Order::copies_waited(const Warp& warp, int lane, uint64_t copy) {
+    of(warp).all.raise(copy_agent(warp, lane), uint32_t(copy));
+}
+
+Knowledge Order::copies_so_far(const Warp& warp, int lane, uint64_t copy) {
+    Knowledge out;  // not what the thread itself did before
+    out.all.raise(copy_agent(warp, lane), uint32_t(copy));
+    out.begun.join(of(warp).begun);
+    out.begun.join(of(warp).all);
+    return out;
 }
 
 const Knowledge& Order::issue_mma(const Warp& warp, uint32_t& tick) {

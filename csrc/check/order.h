@@ -15,7 +15,7 @@
 namespace fa4emu {
 
 struct Agent {
-    enum Kind { warp, mma, tmem_load, tmem_store, landing, bulk_read, bulk_write } kind;
+    enum Kind { warp, mma, tmem_load, tmem_store, landing, bulk_read, bulk_write, thread_copy } kind;
     int cta, id;  // warp, or the mbarrier's offset
 };
 
@@ -42,6 +42,7 @@ class Order {
     AgentId agent_of(const Warp& warp) const { return AgentId(index(warp)); }
     AgentId agent_of(const Warp& warp, Agent::Kind kind);
     AgentId bulk_agent(const Warp& warp, int lane, bool reads);
+    AgentId copy_agent(const Warp& warp, int lane);  // of a thread's cp.async
     AgentId landing_agent(BarrierRef barrier);
     const Agent& agent(AgentId id) const { return agents_[id]; }
     std::string name(AgentId id) const;
@@ -55,6 +56,8 @@ class Order {
     void acquire(const Warp& warp, const Knowledge& from, bool acquires = true);
     void fence(const Warp& warp, Fence fence);
     void tmem_waited(const Warp& warp, bool loads);
+    void copies_waited(const Warp& warp, int lane, uint64_t copy);
+    Knowledge copies_so_far(const Warp& warp, int lane, uint64_t copy);  // what cp.async.mbarrier.arrive hands on
     void bulk_waited(const Warp& warp, int lane, uint64_t group, bool reads);
     // The knowledge and tick of an MMA that a warp issues now; the end of what a commit covers.
     const Knowledge& issue_mma(const Warp& warp, uint32_t& tick);
@@ -86,6 +89,7 @@ class Order {
     std::map<std::tuple<uint32_t, int, uint64_t>, Knowledge> named_;  // CTA, id, generation
     std::map<uint64_t, Knowledge> cluster_;                           // by generation
     std::map<std::tuple<int, int, bool>, AgentId> bulk_;              // warp, lane, reads
+    std::map<std::pair<int, int>, AgentId> copies_;                   // warp, lane
     std::map<std::pair<bool, uint64_t>, Knowledge> variables_;        // written by strong accesses
 };
 

@@ -21,6 +21,8 @@ const char* remedy(Agent::Kind kind) {
             return "that takes cp.async.bulk.wait_group.read there and a barrier between";
         case Agent::bulk_write:
             return "that takes cp.async.bulk.wait_group there and a barrier between";
+        case Agent::thread_copy:
+            return "that takes cp.async.wait_group there and a barrier between";
         default:
             return "a barrier between them is missing";
     }
@@ -68,6 +70,7 @@ void RaceChecker::accessed(Warp& warp, const Inst& inst, const LaneAccess& acces
 
 void RaceChecker::shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t bytes, bool writes) {
     Cells& cells = memory_[cta.rank].shared;
+    if (!bytes || uint64_t(offset) + bytes > cta.shared.size()) return;  // the executor refuses it
     Clash worst = Clash::none;
     Stamp with;
     uint32_t where = 0;
@@ -83,7 +86,8 @@ void RaceChecker::tmem(const Actor& actor, const TmemRange& range) {
     Cells& cells = memory_[range.cta->rank].tmem;
     for (size_t group = 0; group < kGroups; group++) {
         if (!(range.groups >> group & 1)) continue;
-        for (uint32_t column = range.column; column < uint32_t(range.column) + range.columns; column++) {
+        for (uint32_t column = range.column; column < std::min<uint32_t>(range.column + range.columns, kColumns);
+             column++) {
             size_t i = group * kColumns + column;
             std::string where;
             Stamp with;
@@ -120,7 +124,7 @@ void RaceChecker::global(const Actor& actor, uint64_t address, uint64_t bytes, b
 
 void RaceChecker::issued(const Task& task, const Footprint& footprint) {
     Warp& warp = *task.warp;
-    Actor actor{{0, kNobody, Proxy::async, false, pc_of(*task.inst)}, &order_.of(warp), false};
+    Actor actor{{0, kNobody, footprint.proxy, false, pc_of(*task.inst)}, &order_.of(warp), false};
     AgentId writer = kNobody;
     Stamp& stamp = actor.stamp;
     switch (task.kind) {
@@ -141,6 +145,14 @@ void RaceChecker::issued(const Task& task, const Footprint& footprint) {
             writer = order_.bulk_agent(warp, task.lane, false);
             stamp.tick = uint32_t(task.group);
             break;
+        case Task::thread_copies_arrive:
+            require_init(order_.mbarrier(task.barriers[0]), task.barriers[0], order_.of(warp), stamp.pc, false);
+            commits_[task.id] = order_.copies_so_far(warp, task.lane, task.group);
+            return;
+        case Task::thread_copy:
+            stamp.agent = order_.copy_agent(warp, task.lane);
+            stamp.tick = uint32_t(task.group);
+            break;
         case Task::mma:
             stamp.agent = order_.agent_of(warp, Agent::mma);
             actor.in_order = true;
@@ -155,11 +167,16 @@ void RaceChecker::issued(const Task& task, const Footprint& footprint) {
             break;
         }
     }
-    for (const SharedRange& range : footprint.shared)
-        shared(actor, *range.cta, range.offset, range.bytes, range.writes);
+    for (const SharedRange& range : footprint.shared) {
+        Actor other = actor;
+        other.stamp.atomic = footprint.atomic && range.writes;
+        if (other.stamp.atomic) shared(other, *range.cta, range.offset, range.bytes, false);
+        shared(other, *range.cta, range.offset, range.bytes, range.writes);
+    }
     for (const GlobalRange& range : footprint.global) {
         Actor other = actor;
-        if (range.writes) other.stamp.agent = writer;
+        if (range.writes) other.stamp.agent = writer, other.stamp.atomic = footprint.atomic;
+        if (other.stamp.atomic) global(other, range.address, range.bytes, false);
         global(other, range.address, range.bytes, range.writes);
     }
     // Lenient: order is enough, the fences are not asked for.
@@ -172,13 +189,9 @@ void RaceChecker::landed(const Task& task) {
     MbarrierOrder& barrier = order_.mbarrier(task.barriers[0]);
     uint32_t phase = barrier.completed + 1;
     for (const SharedRange& range : found->second.ranges) {
-        if (!range.writes) continue;
         Cells& cells = memory_[range.cta->rank].shared;
-        for (uint32_t word = range.offset / 4; word < (range.offset + range.bytes) / 4; word++) {
-            Stamp& stamp = cells[word].write;
-            if (stamp.agent == found->second.agent && stamp.tick == kInFlight && stamp.pc == found->second.pc)
-                stamp.tick = phase;
-        }
+        for (uint32_t word = range.offset / 4; word < (range.offset + range.bytes) / 4; word++)
+            cells.settle(word, found->second.agent, found->second.pc, phase);
     }
     barrier.gathering.all.raise(found->second.agent, phase);
     barrier.gathering.begun.join(found->second.before);
@@ -194,6 +207,8 @@ void RaceChecker::tmem_waited(Warp& warp, bool loads) { order_.tmem_waited(warp,
 void RaceChecker::groups_waited(Warp& warp, int lane, uint64_t group, bool reads) {
     order_.bulk_waited(warp, lane, group, reads);
 }
+
+void RaceChecker::copies_waited(Warp& warp, int lane, uint64_t copy) { order_.copies_waited(warp, lane, copy); }
 
 void RaceChecker::require_init(const MbarrierOrder& barrier, BarrierRef where, const Knowledge& knows, int pc,
                                bool async) {

@@ -28,6 +28,7 @@ class RaceChecker : public Observer {
     void landed(const Task&) override;
     void tmem_waited(Warp&, bool loads) override;
     void groups_waited(Warp&, int lane, uint64_t group, bool reads) override;
+    void copies_waited(Warp&, int lane, uint64_t copy) override;
     void mbarrier_initialised(Warp&, const Inst&, BarrierRef) override;
     void mbarrier_arrived(Warp&, const Inst&, BarrierRef, bool releases) override;
     void mbarrier_arrived(const Task&, BarrierRef) override;

@@ -64,6 +64,16 @@ Clash Cells::write(size_t i, const Actor& actor, Stamp& with) {
     return found;
 }
 
+void Cells::settle(size_t i, AgentId agent, int pc, uint32_t tick) {
+    auto settle = [&](Stamp& stamp) {
+        if (stamp.agent == agent && stamp.tick == kInFlight && stamp.pc == pc) stamp.tick = tick;
+    };
+    Cell& cell = cells_[i];
+    settle(cell.write), settle(cell.read);
+    if (cell.more)
+        for (Stamp& stamp : more_[i]) settle(stamp);
+}
+
 std::vector<Stamp> Cells::readers(size_t i) const {
     auto found = more_.find(i);
     return found == more_.end() ? std::vector<Stamp>{} : found->second;

@@ -49,6 +49,8 @@ class Cells {
     // Both return the first clash, with the earlier access in `with`, and stamp the cell.
     Clash read(size_t i, const Actor& actor, Stamp& with);
     Clash write(size_t i, const Actor& actor, Stamp& with);
+    // An operation in flight is over: gives its accesses of the cell their tick.
+    void settle(size_t i, AgentId agent, int pc, uint32_t tick);
     std::vector<Stamp> readers(size_t i) const;  // besides cell.read
 
   private:

@@ -3,6 +3,7 @@
 
 #include "binder.h"
 #include "memory.h"
+#include "reduce.h"
 
 namespace fa4emu {
 
@@ -82,6 +83,24 @@ Status tensor_load(Warp& warp, const Inst& inst, u32 mask) {
 }
 
 // Lanes that store the same box are no race: each writes the same bytes, and hardware makes one store of them.
+// The reduction of a tensor map's elements; throws Fault for what the ISA lacks. Codes as in tensor_map.py.
+Combine reduction(const TensorMap& map, int operation) {
+    static constexpr ReduceType types[] = {ReduceType::u32, ReduceType::s32,  ReduceType::u64,
+                                           ReduceType::s64, ReduceType::f16,  ReduceType::f32,
+                                           ReduceType::f64, ReduceType::bf16, ReduceType::f32};
+    u32 code = map.dtype;
+    bool legal = code >= 2 && code <= 10 && code != 8, whole = code <= 5, half = code == 6 || code == 9;
+    if (operation == add) legal = legal && code != 5;
+    if (operation == min || operation == max) legal = legal && (whole || half);
+    if (operation >= bit_and && operation <= bit_xor) legal = legal && whole;
+    if (operation == increment || operation == decrement) legal = code == 2;
+    if (!legal) throw Fault("cp.reduce.async.bulk.tensor: no such reduction of the tensor map's element type");
+    ReduceType type = types[code - 2];
+    bool flush = code == 10;
+    return [=](uint8_t* to, const uint8_t* from, size_t bytes) { reduce(operation, type, to, from, bytes, flush); };
+}
+
+// arg[3]: 1 + operation of a reduction
 Status tensor_store(Warp& warp, const Inst& inst, u32 mask) {
     Cta& cta = warp.cta;
     int first = __builtin_ctz(mask);
@@ -99,8 +118,10 @@ Status tensor_store(Warp& warp, const Inst& inst, u32 mask) {
             footprint.shared.push_back({&cta, from, box_bytes(map), false});
             tma_rows(map, c.at, [&](uint64_t to, uint64_t bytes) { footprint.global.push_back({to, bytes, true}); });
         }
+        Combine combine;
+        if (inst.arg[3]) combine = reduction(map, inst.arg[3] - 1), footprint.atomic = true;
         submit_copy_out(warp, inst, lane, footprint,
-                        [&cta, map, c, from] { tma_store(map, c.at, cta.global, cta.shared, from); });
+                        [&cta, map, c, from, combine] { tma_store(map, c.at, cta.global, cta.shared, from, combine); });
     });
     return Status::next;
 }
@@ -197,10 +218,14 @@ bool bind_bulk_copy(Binder& b) {
 
 bool bind_tensor_copy(Binder& b) {
     int rank = b.take_one({"1d", "2d", "3d", "4d", "5d"})[0] - '0';
-    bool stores = b.rest.size() > 0 && b.rest[0] == "global";
+    bool reduces = b.take("reduce"), stores = b.rest.size() > 0 && b.rest[0] == "global";
     bool multicast = !stores && b.take("multicast::cluster");
     bool hint = b.take("L2::cache_hint");
     b.take("global"), b.take("tile");
+    if (reduces) {
+        if (!stores) b.fail("expected .global.shared::cta");
+        b.inst.arg[3] = 1 + take_operation(b);
+    }
     b.take_one({"shared::cta", "shared::cluster"});
     b.inst.arg[2] = !stores && b.take("cta_group::2");
     b.take("cta_group::1");
@@ -239,7 +264,7 @@ void submit_copy_in(Warp& warp, const Inst& inst, int lane, u32 barrier, u32 byt
                          cta.notify([&](Observer& o) { o.landed(task); });
                          cta.complete_tx(barrier, bytes);
                      },
-                     "TMA load", &inst});
+                     inst.raw->base == "cp" ? "TMA load" : inst.raw->base.c_str(), &inst});
 }
 
 void submit_copy_out(Warp& warp, const Inst& inst, int lane, const Footprint& footprint, std::function<void()> copy) {

@@ -42,6 +42,8 @@ struct Footprint {
     std::vector<SharedRange> shared;
     std::vector<TmemRange> tmem;
     std::vector<GlobalRange> global;
+    Proxy proxy = Proxy::async;  // of the accesses to shared and global memory
+    bool atomic = false;         // what it writes are relaxed reductions
     void clear() { shared.clear(), tmem.clear(), global.clear(); }
 };
 
@@ -54,14 +56,15 @@ struct BarrierRef {
 // An asynchronous operation, from its issue on.
 struct Task {
     // copy_in: completes on an mbarrier; copy_out: belongs to a bulk group; commit: arrives once earlier MMAs are done;
-    // async_arrive: cp.async.mbarrier.arrive and the like, completes on an mbarrier
-    enum Kind { copy_in, copy_out, mma, commit, tmem_load, tmem_store } kind;
+    // thread_copy: cp.async; thread_copies_arrive: cp.async.mbarrier.arrive, once the thread's copies so far are done
+    enum Kind { copy_in, copy_out, mma, commit, tmem_load, tmem_store, thread_copy, thread_copies_arrive } kind;
     uint64_t id;
     Warp* warp;
     int lane;
     const Inst* inst;
     std::vector<BarrierRef> barriers;  // copy_in: one; commit: all that it arrives at
-    uint64_t group = 0;                // copy_out: number of its bulk group in the thread, from 1
+    uint64_t group = 0;  // copy_out: number of its bulk group in the thread, from 1; thread_copy: number of the copy;
+                         // thread_copies_arrive: of the last one before it
 };
 
 class Observer {
@@ -78,6 +81,9 @@ class Observer {
     virtual void tmem_waited(Warp&, bool /*loads*/) {}
     // Bulk groups up to number `group` of a thread are complete (or, `reads`: have read their sources).
     virtual void groups_waited(Warp&, int /*lane*/, uint64_t /*group*/, bool /*reads*/) {}
+
+    // cp.async up to number `copy` of a thread are complete and visible to it.
+    virtual void copies_waited(Warp&, int /*lane*/, uint64_t /*copy*/) {}
 
     virtual void mbarrier_initialised(Warp&, const Inst&, BarrierRef) {}
     virtual void mbarrier_arrived(Warp&, const Inst&, BarrierRef, bool /*releases*/) {}

@@ -27,6 +27,7 @@ constexpr uint32_t kRegisterFile = 65536;
 constexpr uint32_t kSharedBase = 0x400;
 
 class Cluster;
+struct ThreadCopies;
 class Cta;
 class Warp;
 struct Inst;
@@ -125,6 +126,7 @@ class Warp {
     std::vector<std::shared_ptr<int>> open_group{kLanes};
     std::vector<uint64_t> committed_groups = std::vector<uint64_t>(kLanes, 0);
     std::deque<AsyncOp> tmem_loads, tmem_stores;  // in flight, oldest first
+    std::shared_ptr<ThreadCopies> thread_copies;  // cp.async of its threads; made by the first one
 
     // Runs until blocked, exited or the budget is used up. Returns whether anything was executed.
     bool run(int budget);

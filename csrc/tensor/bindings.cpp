@@ -66,7 +66,10 @@ void tma(bool store, nb::bytes record, std::vector<int32_t> coords, uint64_t bas
     if (coords.size() != map.rank) throw Fault(format("%zu coordinates for rank %u", coords.size(), map.rank));
     OneBuffer view(base, global);
     SharedView window(shared.data(), uint32_t(shared.size()));
-    (store ? tma_store : tma_load)(map, coords.data(), view, window, address);
+    if (store)
+        tma_store(map, coords.data(), view, window, address);
+    else
+        tma_load(map, coords.data(), view, window, address);
 }
 
 TmemShape shape_of(const std::string& name) {

@@ -90,7 +90,8 @@ void tma_load(const TensorMap& map, const int32_t* coords, GlobalView& global, S
     });
 }
 
-void tma_store(const TensorMap& map, const int32_t* coords, GlobalView& global, SharedView& shared, uint32_t address) {
+void tma_store(const TensorMap& map, const int32_t* coords, GlobalView& global, SharedView& shared, uint32_t address,
+               const Combine& combine) {
     check(map, address, "TMA store");
     uint32_t inner = map.box[0] * map.element_bytes, mask = swizzle_mask(map);
     shared.at(address, box_bytes(map));
@@ -103,7 +104,12 @@ void tma_store(const TensorMap& map, const int32_t* coords, GlobalView& global, 
             std::memcpy(line.data() + b, shared.at(swizzled(address + row.offset + b, mask), 16), 16);
         uint64_t bytes = uint64_t(last - first) * map.element_bytes;
         uint64_t to = row.address + uint64_t(int64_t(coords[0]) + first) * map.element_bytes;
-        std::memcpy(global.write(to, bytes), line.data() + first * map.element_bytes, bytes);
+        uint8_t* there = global.write(to, bytes);
+        const uint8_t* from = line.data() + first * map.element_bytes;
+        if (combine)
+            combine(there, from, bytes);
+        else
+            std::memcpy(there, from, bytes);
     });
 }
 

@@ -31,7 +31,10 @@ uint32_t box_bytes(const TensorMap& map);  // what a load adds to the tx-count: 
 
 // coords innermost first, may be negative or past the end. Throws Fault for a destination that is misaligned.
 void tma_load(const TensorMap& map, const int32_t* coords, GlobalView& global, SharedView& shared, uint32_t address);
-void tma_store(const TensorMap& map, const int32_t* coords, GlobalView& global, SharedView& shared, uint32_t address);
+// combine(to, from, bytes): how a row of elements changes what is there; none: it overwrites.
+using Combine = std::function<void(uint8_t*, const uint8_t*, size_t)>;
+void tma_store(const TensorMap& map, const int32_t* coords, GlobalView& global, SharedView& shared, uint32_t address,
+               const Combine& combine = nullptr);
 
 // The parts of a box that are in bounds, as (global address, bytes), one a row.
 void tma_rows(const TensorMap& map, const int32_t* coords, const std::function<void(uint64_t, uint64_t)>& visit);

@@ -32,6 +32,7 @@ class Launch:
 
     block: int = 32
     grid: int = 1
+    cluster: int = 1
     smem_bytes: int = 0
     schedule: Schedule = field(default_factory=Schedule.eager)
     read_only: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ def run(body: str, buffers: dict[str, np.ndarray] | None = None, launch: Launch 
         "k",
         grid=(launch.grid, 1, 1),
         block=(launch.block, 1, 1),
+        cluster=(launch.cluster, 1, 1),
         smem_bytes=launch.smem_bytes,
         params=params,
         schedule=launch.schedule,
