@@ -6,12 +6,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 WORKERS ?= 2
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench mutation clean
 
 help:
 	@echo "make demo    compile the sm_100a kernels, execute them in the emulator, check them against float64"
 	@echo "make test    the whole test suite"
 	@echo "make lint    ruff, mypy, clang-format"
+	@echo "make mutation  break the kernels' synchronisation piece by piece; writes docs/mutation.md"
 	@echo "make bench   SASS instruction counts, next to flash-attn-4's"
 
 demo: $(VENV)/.built
@@ -22,6 +23,9 @@ test: $(VENV)/.built $(VENV)/.test
 
 bench: $(VENV)/.built $(VENV)/.test
 	$(BIN)/python bench/sass.py
+
+mutation: $(VENV)/.built $(VENV)/.test
+	$(BIN)/python tests/mutation/study.py
 
 # torch first: its default build brings a CUDA toolkit of gigabytes, which a machine without a GPU has no use for.
 $(VENV)/.torch: constraints.txt

@@ -52,7 +52,8 @@ NB_MODULE(_core, m) {
         .def_ro("warp_instructions", &Stats::warp_instructions)
         .def_ro("mma_count", &Stats::mma)
         .def_ro("tma_loads", &Stats::tma_loads)
-        .def_ro("tma_stores", &Stats::tma_stores);
+        .def_ro("tma_stores", &Stats::tma_stores)
+        .def_ro("idle_waits", &Stats::idle_waits);
 
     nb::class_<Finding>(m, "Finding")
         .def_ro("kind", &Finding::kind)

@@ -42,7 +42,8 @@ struct Knowledge {
     Clock tensor;      // tcgen05 operations that a tcgen05 operation here may rely on
 
     void join(const Knowledge& other) {  // what synchronisation hands on
-        all.join(other.all), begun.join(other.begun), async.join(other.async), inits.join(other.inits), tensor_out.join(other.tensor_out);
+        all.join(other.all), begun.join(other.begun), async.join(other.async), inits.join(other.inits),
+            tensor_out.join(other.tensor_out);
     }
     void clear() { all.clear(), begun.clear(), async.clear(), inits.clear(), tensor_out.clear(), tensor.clear(); }
 };

@@ -268,6 +268,7 @@ void RaceChecker::mbarrier_passed(Warp& warp, const Inst& inst, BarrierRef where
     MbarrierOrder& barrier = order_.mbarrier(where);
     require_init(barrier, where, order_.of(warp), pc_of(inst), false);
     order_.acquire(warp, barrier.done, acquires);
+    waits_[inst.raw->line] |= barrier.completed > 0;
     if (!barrier.completed) return;  // a wait for the phase before the first one
     Mark mark{order_.agent_of(warp), order_.tick(warp), pc_of(inst)};
     for (Mark& waiter : barrier.waiters)

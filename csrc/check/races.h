@@ -43,7 +43,7 @@ class RaceChecker : public Observer {
     void finished(Cta&) override;
 
     const std::unordered_map<uint64_t, std::unique_ptr<GlobalPage>>& pages() const { return pages_; }
-    const Program& program() const { return cluster_.program; }
+    const std::map<int, bool>& waits() const { return waits_; }
 
   private:
     struct CtaMemory {
@@ -77,6 +77,7 @@ class RaceChecker : public Observer {
     std::vector<CtaMemory> memory_;  // by rank
     std::unordered_map<uint64_t, InFlight> in_flight_;
     std::unordered_map<uint64_t, Knowledge> commits_;
+    std::map<int, bool> waits_;  // line of an mbarrier wait: it has passed on a completed phase
     std::unordered_map<uint64_t, std::unique_ptr<GlobalPage>> pages_;
 };
 

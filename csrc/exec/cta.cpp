@@ -196,6 +196,10 @@ bool Cta::blocked() const {
 }
 
 void Cta::check_exit() const {
+    for (int id = 0; id < 16; id++)
+        if (named[id].arrived)
+            throw Fault(format("CTA (%u,%u,%u) exits with %u of %u threads at named barrier %d", index[0], index[1],
+                               index[2], named[id].arrived, named[id].threads, id));
     if (tmem.allocated_columns())
         throw Fault(format("CTA (%u,%u,%u) exits with %u TMEM columns still allocated", index[0], index[1], index[2],
                            tmem.allocated_columns()));

@@ -17,6 +17,7 @@ struct Outcome {
     Findings findings;
     std::string error;
     bool deadlock = false;
+    std::map<int, bool> waits;
 };
 
 void run_cluster(const Program& program, const Launch& launch, GlobalView& global, uint64_t number,
@@ -36,7 +37,7 @@ void run_cluster(const Program& program, const Launch& launch, GlobalView& globa
         }
         cluster.run();
         out.stats = cluster.stats();
-        if (races) sharing.merge(*races, number, program, out.findings);
+        if (races) sharing.merge(*races, number, program, out.findings), out.waits = races->waits();
     } catch (const Deadlock& report) {
         out.error = report.what(), out.deadlock = true;
     } catch (const Fault& fault) {
@@ -54,6 +55,7 @@ Report run_grid(const Program& program, const Launch& launch, GlobalView& global
     SharingChecker sharing;
     Report total;
     Findings findings;
+    std::map<int, bool> waits;
     auto work = [&] {
         for (uint64_t i; (i = next++) < count;) {
             if (i > failed_at) return;
@@ -61,6 +63,7 @@ Report run_grid(const Program& program, const Launch& launch, GlobalView& global
             run_cluster(program, launch, global, i, sharing, outcome);
             std::lock_guard lock(mutex);
             total.stats.add(outcome.stats);
+            for (const auto& [line, waited] : outcome.waits) waits[line] |= waited;
             for (const Finding& finding : outcome.findings.all()) findings.add(finding);
             if (!outcome.error.empty() && i < failed_at)
                 failed_at = i, total.error = outcome.error, total.deadlock = outcome.deadlock;
@@ -71,6 +74,8 @@ Report run_grid(const Program& program, const Launch& launch, GlobalView& global
     work();
     for (auto& thread : threads) thread.join();
     total.findings = findings.all();
+    for (const auto& [line, waited] : waits)
+        if (!waited) total.stats.idle_waits.push_back(line);
     return total;
 }
 

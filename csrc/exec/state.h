@@ -159,6 +159,8 @@ struct Rules {
 
 struct Stats {
     uint64_t warp_instructions = 0, mma = 0, tma_loads = 0, tma_stores = 0;
+    // Of a strict run: PTX lines of the mbarrier waits that found, each time, the phase before the first one.
+    std::vector<int> idle_waits;
     void add(const Stats& other) {
         warp_instructions += other.warp_instructions, mma += other.mma;
         tma_loads += other.tma_loads, tma_stores += other.tma_stores;
@@ -218,6 +220,12 @@ class Cta {
     NamedBarrier named[16];
     std::vector<std::unique_ptr<Warp>> warps;
     uint32_t free_registers = 0;
+    // tcgen05.alloc.cta_group::2 that waits for the pair's other CTA, or that this one has carried out meanwhile.
+    struct PairAllocation {
+        Warp* warp = nullptr;
+        uint32_t columns = 0;
+        int start = -1;
+    } pair_allocation;
     std::map<int, int> warpgroup_registers;  // last setmaxnreg value of each warpgroup
     uint64_t& events;                        // of the cluster: counts everything that can wake a blocked warp
     Stats stats;

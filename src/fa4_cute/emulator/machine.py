@@ -70,7 +70,6 @@ class Schedule:
         """Seeded mixture of both, with warps starved and running ahead at random."""
         return cls("random", seed)
 
-
     def __str__(self) -> str:
         return f"Schedule.random({self.seed})" if self.mode == "random" else f"Schedule.{self.mode}()"
 
@@ -166,7 +165,9 @@ def _raise_for(report: Any, schedule: Schedule, role_of: Callable[[int], str]) -
         return
 
     def with_roles(text: str) -> str:
-        return re.sub(r"\bwarp +(\d+)\b", lambda m: f"{m.group()} ({role_of(int(m.group(1)))})".replace(" ()", ""), text)
+        return re.sub(
+            r"\bwarp +(\d+)\b", lambda m: f"{m.group()} ({role_of(int(m.group(1)))})".replace(" ()", ""), text
+        )
 
     lines = [report.error.rstrip()] if report.error else []
     if report.findings:

@@ -4,7 +4,7 @@ from cutlass import Float32, Int32, Int64, cute
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
-from . import ptx, roles, smem
+from . import roles, smem
 from .channels import Channels
 from .correction import correction
 from .load import load
@@ -116,8 +116,7 @@ class Forward:
         if warp == roles.CORRECTION_WARPS[0]:
             cute.arch.alloc_tmem(TMEM_COLUMNS, ctx.tmem_base)
             cute.arch.relinquish_tmem_alloc_permit()
-        cute.arch.sync_threads()
-        ptx.tcgen05_fence_after_sync()
+        cute.arch.sync_threads()  # tcgen05.alloc is synchronous: it needs no tcgen05.fence
 
         if warp < roles.CORRECTION_WARPS[0]:
             cute.arch.setmaxregister_increase(self.registers.softmax)
