@@ -1,4 +1,4 @@
-"""st.async, red.async, cp.reduce.async.bulk and its tensor form, prefetches (PTX ISA 9.7.9.12, 9.7.9.25.4, 9.7.13.7)."""
+"""st.async, red.async, cp.reduce.async.bulk, its tensor form, prefetches (PTX ISA 9.7.9.12, 9.7.9.25.4, 9.7.13.7)."""
 
 import ml_dtypes
 import numpy as np
