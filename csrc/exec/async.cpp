@@ -301,8 +301,7 @@ bool bind_async(Binder& b) {
     }
     if (base == "membar")
         b.take_one({"cta", "gl", "sys"}), b.inst.arg[0] = int(Fence::memory), b.inst.run = proxy_fence;
-    if (base == "griddepcontrol") b.take_one({"wait", "launch_dependents"}), b.inst.run = nothing;
-    if (base == "membar" || base == "griddepcontrol") return true;
+    if (base == "membar") return true;
     if (base == "prefetch" || base == "prefetchu") {
         b.take_one({"param", "global"}, "");
         b.take_one({"tensormap", "L1", "L2"});

@@ -48,7 +48,8 @@ bool bind_memory(Binder& binder);
 bool bind_control(Binder& binder);
 bool bind_barrier(Binder& binder);
 bool bind_async(Binder& binder);
-bool bind_cp_async(Binder& binder);     // before bind_async
+bool bind_cp_async(Binder& binder);  // before bind_async
+bool bind_launch_control(Binder& binder);
 bool bind_async_store(Binder& binder);  // before the families that go by base or type
 bool bind_tcgen05(Binder& binder);
 void bind_tcgen05_copy(Binder& binder, int cta_group);  // called by bind_tcgen05

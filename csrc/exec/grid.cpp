@@ -20,12 +20,17 @@ struct Outcome {
     std::map<int, bool> waits;
 };
 
-void run_cluster(const Program& program, const Launch& launch, GlobalView& global, uint64_t number,
-                 SharingChecker& sharing, Outcome& out) {
+void first_cta(const Launch& launch, uint64_t number, uint32_t first[3]) {
     const uint32_t* size = launch.cluster;
     const uint32_t x = launch.grid[0] / size[0], y = launch.grid[1] / size[1];
-    const uint32_t first[3] = {uint32_t(number % x) * size[0], uint32_t(number / x % y) * size[1],
-                               uint32_t(number / x / y) * size[2]};
+    first[0] = uint32_t(number % x) * size[0], first[1] = uint32_t(number / x % y) * size[1];
+    first[2] = uint32_t(number / x / y) * size[2];
+}
+
+void run_cluster(const Program& program, const Launch& launch, GlobalView& global, uint64_t number,
+                 SharingChecker& sharing, Outcome& out) {
+    uint32_t first[3];
+    first_cta(launch, number, first);
     try {
         Cluster cluster(program, launch, global, first);
         std::unique_ptr<RaceChecker> races;
@@ -47,7 +52,8 @@ void run_cluster(const Program& program, const Launch& launch, GlobalView& globa
 
 }  // namespace
 
-Report run_grid(const Program& program, const Launch& launch, GlobalView& global, int workers) {
+Report run_grid(const Program& program, const Launch& asked, GlobalView& global, int workers) {
+    Launch launch = asked;
     const uint32_t *grid = launch.grid, *size = launch.cluster;
     uint64_t count = uint64_t(grid[0] / size[0]) * (grid[1] / size[1]) * (grid[2] / size[2]);
     std::atomic<uint64_t> next{0}, failed_at{UINT64_MAX};
@@ -56,6 +62,14 @@ Report run_grid(const Program& program, const Launch& launch, GlobalView& global
     Report total;
     Findings findings;
     std::map<int, bool> waits;
+    if (launch.rules.grant_cancel) {
+        workers = 1;  // which cluster takes which must not depend on timing
+        launch.take_cluster = [&](uint32_t first[3]) {
+            if (next >= count) return false;
+            first_cta(launch, next++, first);
+            return true;
+        };
+    }
     auto work = [&] {
         for (uint64_t i; (i = next++) < count;) {
             if (i > failed_at) return;

@@ -115,7 +115,9 @@ bool bind_access(Binder& b, bool is_load) {
     std::string type = b.take_type();
     Space space = take_space(b);
     if (space == Space::global && is_load) b.take("nc");
-    u32 count = b.take("v8") ? 8 : b.take("v4") ? 4 : b.take("v2") ? 2 : 1;
+    bool wide = type == "b128";  // a register of 128 bits is a pair of 64-bit ones
+    if (wide) type = "b64";
+    u32 count = wide ? 2 : b.take("v8") ? 8 : b.take("v4") ? 4 : b.take("v2") ? 2 : 1;
     std::string order = b.take_one({"relaxed", "weak", "volatile", "acquire", "release"}, "weak");
     if (order != "weak") b.inst.coords.push_back(0);
     b.take_one({"cta", "cluster", "gpu", "sys"}, "");

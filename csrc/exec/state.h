@@ -154,7 +154,8 @@ struct Rules {
     // tcgen05.wait::ld and tcgen05.fence are not asked for: the use of a register waits for the load that fills it, and
     // barriers order tensor memory. Kernels that are proven on hardware rely on that; the ISA does not promise it.
     bool lenient_tcgen05 = false;
-    bool strict = false;  // run the checkers of csrc/check
+    bool strict = false;        // run the checkers of csrc/check
+    bool grant_cancel = false;  // clusterlaunchcontrol.try_cancel succeeds while there are clusters left
 };
 
 struct Stats {
@@ -173,6 +174,8 @@ struct Launch {
     std::vector<uint8_t> params;
     Schedule schedule;
     Rules rules;
+    // Takes a cluster that has not begun off the launch and gives its first CTA; false: none is left, or none is given.
+    std::function<bool(uint32_t first[3])> take_cluster = nullptr;
 };
 
 class Cta {
@@ -220,6 +223,7 @@ class Cta {
     NamedBarrier named[16];
     std::vector<std::unique_ptr<Warp>> warps;
     uint32_t free_registers = 0;
+    bool cancel_refused = false;  // it has seen a clusterlaunchcontrol.try_cancel fail
     // tcgen05.alloc.cta_group::2 that waits for the pair's other CTA, or that this one has carried out meanwhile.
     struct PairAllocation {
         Warp* warp = nullptr;

@@ -21,6 +21,7 @@ uint32_t type_bytes(const std::string& type) {
 struct Register {
     RegClass cls;
     int index;
+    bool wide = false;  // 128 bits: this register of the class and the next
 };
 
 using Scope = std::map<std::string, Register>;
@@ -205,17 +206,23 @@ class Parser {
         int at = line();
         std::string type = next();
         uint32_t bytes = type_bytes(type);
-        if (type != ".pred" && (bytes == 0 || bytes > 8)) throw PtxError(at, type, "unsupported register type");
-        RegClass cls = type == ".pred" ? RegClass::pred : bytes == 8 ? RegClass::b64 : RegClass::b32;
+        bool wide = type == ".b128";
+        if (!wide && type != ".pred" && (bytes == 0 || bytes > 8))
+            throw PtxError(at, type, "unsupported register type");
+        RegClass cls = type == ".pred" ? RegClass::pred : bytes == 8 || wide ? RegClass::b64 : RegClass::b32;
+        int& count = kernel_->registers[int(cls)];
+        auto declare = [&](const std::string& name) {
+            scopes_.back()[name] = {cls, count, wide};
+            count += wide ? 2 : 1;
+        };
         do {
             std::string name = next();
-            int& count = kernel_->registers[int(cls)];
             if (accept("<")) {
                 uint32_t n = number();
                 expect(">");
-                for (uint32_t i = 0; i < n; i++) scopes_.back()[name + std::to_string(i)] = {cls, count++};
+                for (uint32_t i = 0; i < n; i++) declare(name + std::to_string(i));
             } else {
-                scopes_.back()[name] = {cls, count++};
+                declare(name);
             }
         } while (accept(","));
         expect(";");
@@ -330,6 +337,13 @@ class Parser {
         } else if (known(word)) {
             Register reg = find(word, at);
             out.kind = Operand::reg, out.cls = reg.cls, out.index = reg.index;
+            if (reg.wide) {
+                Operand high = out;
+                high.index++;
+                Operand pair;
+                pair.kind = Operand::vector, pair.items = {out, high};
+                return pair;
+            }
         } else if (word[0] == '%') {
             out.kind = Operand::special, out.name = word.substr(1);
         } else if (std::isdigit(static_cast<unsigned char>(word[0]))) {

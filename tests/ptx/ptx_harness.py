@@ -39,6 +39,7 @@ class Launch:
     maps: dict = field(default_factory=dict)  # name -> callable(addresses) -> bytes
     directives: str = ""
     strict: bool = False
+    grant_cancel: bool = False
 
 
 def kernel_text(body: str, buffers: tuple[str, ...], launch: Launch) -> str:
@@ -71,6 +72,7 @@ def run(body: str, buffers: dict[str, np.ndarray] | None = None, launch: Launch 
         params=params,
         schedule=launch.schedule,
         strict=launch.strict,
+        grant_cancel=launch.grant_cancel,
     )
 
 

@@ -118,6 +118,7 @@ class Machine:
         workers: int | None = None,
         strict: bool = False,
         lenient_tcgen05: bool = False,
+        grant_cancel: bool = False,
         role_of: Callable[[int], str] | None = None,
     ) -> Any:
         """Runs a kernel to completion and returns RunStats.
@@ -127,6 +128,9 @@ class Machine:
         register waits for the load that fills it. The ISA does not promise it.
 
         strict: also run the checkers, which find missing synchronisation even where this schedule happens to hide it.
+
+        grant_cancel: clusterlaunchcontrol.try_cancel succeeds while there are clusters that have not begun; all clusters
+        then run one after the other. Else it always fails, as it may on hardware.
 
         Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
         deadlock (Deadlock, with every warp's position) and, in a strict run, for findings (Violation). ValueError for
@@ -154,6 +158,7 @@ class Machine:
             workers or os.cpu_count() or 1,
             lenient_tcgen05,
             strict,
+            grant_cancel,
         )
         _raise_for(report, schedule, role_of or (lambda warp: ""))
         return report.stats
