@@ -81,6 +81,14 @@ def test_groups_complete_in_order_of_commit(schedule):
     np.testing.assert_array_equal(copied(body, schedule=schedule), rows())
 
 
+@pytest.mark.parametrize(("schedule", "new"), [(Schedule.eager(), True), (Schedule.lazy(), False)])
+def test_copies_land_by_the_schedule(schedule, new):
+    body = "st.shared.v4.b32 [%r1], {%r0, %r0, %r0, %r0};\ncp.async.ca.shared.global [%r1], [%q1], 16;\n"
+    out = np.zeros((32, 4), np.uint32)
+    run(START + body + DUMP, {"source": SOURCE.copy(), "out": out}, Launch(smem_bytes=512, schedule=schedule))
+    np.testing.assert_array_equal(out, rows() if new else np.arange(32)[:, None] + np.zeros((1, 4), int))
+
+
 @pytest.mark.parametrize("wait", ["", "cp.async.wait_group 1;\n", "cp.async.wait_group 2;\n"])
 def test_read_without_the_wait_is_a_race(wait):
     with pytest.raises(EmulationError, match=r"nothing orders it after .*cp\.async.*wait_group"):

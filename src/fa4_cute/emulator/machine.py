@@ -129,7 +129,7 @@ class Machine:
 
         strict: also run the checkers, which find missing synchronisation even where this schedule happens to hide it.
 
-        grant_cancel: clusterlaunchcontrol.try_cancel succeeds while there are clusters that have not begun; all clusters
+        grant_cancel: clusterlaunchcontrol.try_cancel succeeds while there are clusters that have not begun; clusters
         then run one after the other. Else it always fails, as it may on hardware.
 
         Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
