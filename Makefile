@@ -6,11 +6,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 WORKERS ?= 2
 
-.PHONY: help demo test lint format bench mutation clean
+.PHONY: help demo test test-gpu launcher lint format bench mutation clean
 
 help:
 	@echo "make demo    compile the sm_100a kernels, execute them in the emulator, check them against float64"
 	@echo "make test    the whole test suite"
+	@echo "make test-gpu  the launch path on a Hopper GPU: tests/gpu, then host time a call"
 	@echo "make lint    ruff, mypy, clang-format"
 	@echo "make mutation  break the kernels' synchronisation piece by piece; writes docs/mutation.md"
 	@echo "make bench   SASS instruction counts, next to flash-attn-4's"
@@ -20,6 +21,16 @@ demo: $(VENV)/.built
 
 test: $(VENV)/.built $(VENV)/.test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=10
+
+# A GPU machine with a torch of its own: make test-gpu GPU_PYTHON=python3. Where FA4_CUTE_GPU_KERNELS names a folder that
+# `python tests/gpu/sm90_build.py DIR` filled elsewhere, the DSL is not needed there.
+GPU_PYTHON ?=
+test-gpu: $(if $(GPU_PYTHON),launcher,$(VENV)/.built $(VENV)/.test)
+	PYTHONPATH=src:$$PYTHONPATH $(or $(GPU_PYTHON),$(BIN)/python) -m pytest tests/gpu -rs --durations=5
+	PYTHONPATH=src:$$PYTHONPATH $(or $(GPU_PYTHON),$(BIN)/python) bench/host_overhead.py
+
+launcher:
+	FA4_CUTE_NO_EMULATOR=1 $(GPU_PYTHON) setup.py --quiet build_ext --inplace
 
 bench: $(VENV)/.built $(VENV)/.test
 	$(BIN)/python bench/sass.py
