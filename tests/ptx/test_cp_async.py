@@ -81,6 +81,11 @@ def test_groups_complete_in_order_of_commit(schedule):
     np.testing.assert_array_equal(copied(body, schedule=schedule), rows())
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_wait_for_all_groups(schedule):
+    np.testing.assert_array_equal(copied(GROUPS + "cp.async.wait_group 0;\n" + DUMP, schedule=schedule), rows())
+
+
 @pytest.mark.parametrize(("schedule", "new"), [(Schedule.eager(), True), (Schedule.lazy(), False)])
 def test_copies_land_by_the_schedule(schedule, new):
     body = "st.shared.v4.b32 [%r1], {%r0, %r0, %r0, %r0};\ncp.async.ca.shared.global [%r1], [%q1], 16;\n"
