@@ -264,7 +264,7 @@ void submit_copy_in(Warp& warp, const Inst& inst, int lane, u32 barrier, u32 byt
                          cta.notify([&](Observer& o) { o.landed(task); });
                          cta.complete_tx(barrier, bytes);
                      },
-                     inst.raw->base == "cp" ? "TMA load" : inst.raw->base.c_str(), &inst});
+                     inst.raw->base == "cp" ? "TMA load" : inst.raw->base.c_str(), &inst, task.id});
 }
 
 void submit_copy_out(Warp& warp, const Inst& inst, int lane, const Footprint& footprint, std::function<void()> copy) {
@@ -279,7 +279,7 @@ void submit_copy_out(Warp& warp, const Inst& inst, int lane, const Footprint& fo
                          copy();
                          --*group;
                      },
-                     "TMA store", &inst});
+                     "TMA store", &inst, task.id});
 }
 
 bool bind_async(Binder& b) {

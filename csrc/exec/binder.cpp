@@ -103,6 +103,7 @@ Program bind(const ModuleText& module, const std::string& kernel) {
     program.text = found->second;
     program.module_info.shared_offsets = module.shared_offsets;
     program.module_info.static_shared_bytes = module.static_shared_bytes;
+    program.module_info.files = module.files;
     for (int i = 0; i < 3; i++) program.slots[i] = program.text.registers[i];
     using Family = bool (*)(Binder&);
     static constexpr Family families[] = {bind_cp_async, bind_async_store, bind_launch_control, bind_control,

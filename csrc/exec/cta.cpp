@@ -105,6 +105,7 @@ void Cta::finish(AsyncOp op) {
         throw Fault(format("%s of PTX line %d: %s", op.what, op.inst->raw->line, fault.what()));
     }
     events++;
+    if (op.task) notify([&](Observer& o) { o.completed(op.task); });
 }
 
 void Cta::submit_mma(AsyncOp op) {

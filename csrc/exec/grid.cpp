@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "../check/recorder.h"
 #include "../check/registers.h"
 #include "../check/sharing.h"
 
@@ -18,6 +19,7 @@ struct Outcome {
     std::string error;
     bool deadlock = false;
     std::map<int, bool> waits;
+    std::shared_ptr<Recording> recording;
 };
 
 void first_cta(const Launch& launch, uint64_t number, uint32_t first[3]) {
@@ -35,10 +37,17 @@ void run_cluster(const Program& program, const Launch& launch, GlobalView& globa
         Cluster cluster(program, launch, global, first);
         std::unique_ptr<RaceChecker> races;
         std::unique_ptr<RegisterChecker> registers;
+        std::unique_ptr<Recorder> recorder;
         if (launch.rules.strict) {
             races = std::make_unique<RaceChecker>(cluster, out.findings);
             registers = std::make_unique<RegisterChecker>(cluster, out.findings);
             cluster.observers = {races.get(), registers.get()};
+        }
+        if (launch.record.cluster == int64_t(number)) {
+            out.recording = std::make_shared<Recording>();
+            out.recording->cluster = number;
+            recorder = std::make_unique<Recorder>(cluster, out.findings, launch.record.limit, *out.recording);
+            cluster.observers.push_back(recorder.get());
         }
         cluster.run();
         out.stats = cluster.stats();
@@ -79,6 +88,9 @@ Report run_grid(const Program& program, const Launch& asked, GlobalView& global,
             total.stats.add(outcome.stats);
             for (const auto& [line, waited] : outcome.waits) waits[line] |= waited;
             for (const Finding& finding : outcome.findings.all()) findings.add(finding);
+            if (outcome.recording) total.recording = outcome.recording;
+            if (!outcome.error.empty() || !outcome.findings.all().empty())
+                total.suspect = total.suspect < 0 ? int64_t(i) : std::min(total.suspect, int64_t(i));
             if (!outcome.error.empty() && i < failed_at)
                 failed_at = i, total.error = outcome.error, total.deadlock = outcome.deadlock;
         }

@@ -73,10 +73,12 @@ class Observer {
 
     // An instruction is about to execute (again, if it blocked): `lanes` before its guard, `mask` after it.
     virtual void step(Warp&, const Inst&, uint32_t /*lanes*/, uint32_t /*mask*/) {}
+    virtual void blocked(Warp&, const Inst&) {}  // it could not: Warp::waits_for says why
     virtual void accessed(Warp&, const Inst&, const LaneAccess&) {}
     virtual void fenced(Warp&, Fence) {}
 
     virtual void issued(const Task&, const Footprint&) {}
+    virtual void completed(uint64_t /*task's id*/) {}
     virtual void landed(const Task&) {}  // copy_in: written, and about to be counted on its mbarrier
     virtual void tmem_waited(Warp&, bool /*loads*/) {}
     // Bulk groups up to number `group` of a thread are complete (or, `reads`: have read their sources).

@@ -98,6 +98,7 @@ struct AsyncOp {
     std::function<void()> complete;
     const char* what;
     const Inst* inst;
+    uint64_t task = 0;  // id that observers know it by; 0: they were not told
 };
 
 class Warp {
@@ -158,6 +159,11 @@ struct Rules {
     bool grant_cancel = false;  // clusterlaunchcontrol.try_cancel succeeds while there are clusters left
 };
 
+struct RecordRequest {
+    int64_t cluster = -1;  // number in the launch; -1: none
+    size_t limit = 0;      // entries a list
+};
+
 struct Stats {
     uint64_t warp_instructions = 0, mma = 0, tma_loads = 0, tma_stores = 0;
     // Of a strict run: PTX lines of the mbarrier waits that found, each time, the phase before the first one.
@@ -176,6 +182,7 @@ struct Launch {
     Rules rules;
     // Takes a cluster that has not begun off the launch and gives its first CTA; false: none is left, or none is given.
     std::function<bool(uint32_t first[3])> take_cluster = nullptr;
+    RecordRequest record = {};
 };
 
 class Cta {

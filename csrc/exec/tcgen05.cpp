@@ -108,15 +108,17 @@ TmemRange touched(Warp& warp, const Inst& inst, u32 address, bool writes) {  // 
             !writes,   writes};
 }
 
-void announce(Warp& warp, const Inst& inst, u32 address, Task::Kind kind) {
+// Returns the task's id.
+u64 announce(Warp& warp, const Inst& inst, u32 address, Task::Kind kind) {
     Cta& cta = warp.cta;
-    if (!cta.watched()) return;
+    if (!cta.watched()) return 0;
     Footprint footprint;
     footprint.tmem.push_back(touched(warp, inst, address, kind == Task::tmem_store));
     if (inst.arg[3])
         footprint.tmem.push_back(touched(warp, inst, address + u32(inst.arg[3]), kind == Task::tmem_store));
     Task task{kind, ++cta.cluster.tasks, &warp, 0, &inst, {}};
     cta.notify([&](Observer& o) { o.issued(task, footprint); });
+    return task.id;
 }
 
 // arg[0]: shape, arg[1]: repetition, arg[2]: pack/unpack, arg[3]: split of 16x32bx2; list: registers. The registers
@@ -129,7 +131,7 @@ Status tmem_load(Warp& warp, const Inst& inst, u32 mask) {
     auto load = [&warp, &inst, address](u32* values) {
         warp.cta.tmem.load(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, values, inst.arg[3]);
     };
-    announce(warp, inst, address, Task::tmem_load);
+    u64 task = announce(warp, inst, address, Task::tmem_load);
     u32 buffer[128 * kLanes];
     load(buffer);
     for (size_t i = 0; i < inst.list.size(); i++)
@@ -143,14 +145,14 @@ Status tmem_load(Warp& warp, const Inst& inst, u32 mask) {
         if (std::memcmp(now, values.data(), values.size() * 4))
             throw Fault("the columns changed while it was in flight");
     };
-    warp.cta.submit_tmem(warp, {complete, "tcgen05.ld", &inst}, true);
+    warp.cta.submit_tmem(warp, {complete, "tcgen05.ld", &inst, task}, true);
     return Status::next;
 }
 
 Status tmem_store(Warp& warp, const Inst& inst, u32 mask) {
     warp.require_converged(mask, "tcgen05.st");
     u32 address = uniform(warp, inst.s[0], mask, "the TMEM address") + u32(inst.imm);
-    announce(warp, inst, address, Task::tmem_store);
+    u64 task = announce(warp, inst, address, Task::tmem_store);
     auto store = [&warp, &inst, address](const u32* values) {
         warp.cta.tmem.store(TmemShape(inst.arg[0]), inst.arg[1], inst.arg[2], warp.id % 4, address, values,
                             inst.arg[3]);
@@ -162,7 +164,7 @@ Status tmem_store(Warp& warp, const Inst& inst, u32 mask) {
         return Status::next;
     }
     std::vector<u32> values(buffer, buffer + inst.list.size() * kLanes);
-    warp.cta.submit_tmem(warp, {[store, values] { store(values.data()); }, "tcgen05.st", &inst}, false);
+    warp.cta.submit_tmem(warp, {[store, values] { store(values.data()); }, "tcgen05.st", &inst, task}, false);
     return Status::next;
 }
 
@@ -206,12 +208,13 @@ Status issue_mma(Warp& warp, const Inst& inst, u32 mask) {
         args.b -= base;
         if (!args.a_in_tmem) args.a -= base;
         cta.stats.mma++;
+        u64 id = 0;
         if (cta.watched()) {
-            Task task{Task::mma, ++cta.cluster.tasks, &warp, lane, &inst, {}};
+            Task task{Task::mma, id = ++cta.cluster.tasks, &warp, lane, &inst, {}};
             Footprint footprint = mma_footprint(cta, args);
             cta.notify([&](Observer& o) { o.issued(task, footprint); });
         }
-        cta.submit_mma({[args] { mma(args); }, "MMA", &inst});
+        cta.submit_mma({[args] { mma(args); }, "MMA", &inst, id});
     });
     return Status::next;
 }
@@ -237,7 +240,7 @@ Status commit(Warp& warp, const Inst& inst, u32 mask) {
                                 cta.arrive(targets[i], 1);
                             }
                         },
-                        "commit", &inst});
+                        "commit", &inst, task.id});
     });
     return Status::next;
 }

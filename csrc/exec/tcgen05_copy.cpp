@@ -21,6 +21,7 @@ Status copy(Warp& warp, const Inst& inst, u32 mask) {
             if (cta.rank & 1) throw Fault("tcgen05.cp.cta_group::2 must be issued by the CTA of even rank");
             ctas.push_back(&cta.owner((cta.rank | 1) << 24));
         }
+        uint64_t id = 0;
         if (cta.watched()) {
             Footprint footprint;
             for (Cta* target : ctas) {
@@ -28,13 +29,13 @@ Status copy(Warp& warp, const Inst& inst, u32 mask) {
                     visit_tmem_copy(args, [&](u32 offset) { footprint.shared.push_back({target, offset, 16, false}); });
                 footprint.tmem.push_back({target, block.groups, block.column, block.columns, false, true});
             }
-            Task task{Task::mma, ++cta.cluster.tasks, &warp, lane, &inst, {}};
+            Task task{Task::mma, id = ++cta.cluster.tasks, &warp, lane, &inst, {}};
             cta.notify([&](Observer& o) { o.issued(task, footprint); });
         }
         cta.submit_mma({[args, ctas] {
                             for (Cta* target : ctas) tmem_copy(args, target->shared, target->tmem);
                         },
-                        "tcgen05.cp", &inst});
+                        "tcgen05.cp", &inst, id});
     });
     return Status::next;
 }

@@ -108,6 +108,7 @@ bool Warp::run_loop(int budget) {
         const Inst& inst = program.code[fragment.pc];
         Status status = execute<kWatched>(fragment);
         if (status == Status::blocked) {
+            if constexpr (kWatched) cta.notify([&](Observer& o) { o.blocked(*this, inst); });
             // Other lanes of a divergent warp may still run, and may be what this fragment waits for.
             if (++tried >= fragments.size()) {
                 current = 0;

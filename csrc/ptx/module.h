@@ -29,6 +29,7 @@ struct Operand {
 
 struct RawInst {
     int line = 0;
+    int file = 0, source_line = 0;  // of the last .loc before it; 0: none
     std::string text;
     int guard = -1;  // predicate register
     bool guard_negated = false;
@@ -57,6 +58,7 @@ struct ModuleText {
     std::map<std::string, KernelText> kernels;
     std::map<std::string, uint32_t> shared_offsets;  // static shared variables; the dynamic array starts behind them
     uint32_t static_shared_bytes = 0;
+    std::map<int, std::string> files;  // by number, as .loc uses it
 };
 
 ModuleText parse(const std::string& text);

@@ -81,7 +81,12 @@ class Parser {
             kernel();
         } else if (word == ".extern" || word == ".shared") {
             shared_variable(word == ".extern");
-        } else if (word == ".file" || word == ".loc") {
+        } else if (word == ".file") {  // number, "name", and perhaps time and size
+            int number_of_file = int(number());
+            std::string name = next();
+            if (name.size() >= 2) module_.files[number_of_file] = name.substr(1, name.size() - 2);
+            while (line() == at) next();
+        } else if (word == ".loc") {
             while (line() == at) next();
         } else if (word == ".section") {
             next();
@@ -145,6 +150,7 @@ class Parser {
         kernel_ = &kernel;
         scopes_.clear();
         labels_.clear();
+        file_ = source_line_ = 0;
         block();
         resolve_labels(kernel);
         module_.kernels[kernel.name] = kernel;
@@ -180,7 +186,9 @@ class Parser {
         if (peek() == ".reg") return declare_registers();
         if (peek() == ".loc") {
             int at = line();
-            while (line() == at) next();
+            next();
+            file_ = int(number()), source_line_ = int(number());
+            while (line() == at) next();  // column, and what it was inlined into
             return;
         }
         if (peek() == ".pragma") {
@@ -253,6 +261,7 @@ class Parser {
     void instruction() {
         RawInst inst;
         inst.line = line();
+        inst.file = file_, inst.source_line = source_line_;
         size_t start = pos_;
         if (accept("@")) {
             inst.guard_negated = accept("!");
@@ -376,6 +385,7 @@ class Parser {
     size_t pos_ = 0;
     ModuleText module_;
     KernelText* kernel_ = nullptr;
+    int file_ = 0, source_line_ = 0;  // of the last .loc
     std::vector<Scope> scopes_;
     std::vector<std::string> dynamic_shared_;
     std::vector<int> label_scopes_;

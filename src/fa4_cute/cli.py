@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import accuracy
+from . import accuracy, replay
 from .plan import plan
 from .validate import check
 
@@ -75,31 +75,41 @@ def verify(args: argparse.Namespace) -> int:
 
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(NOTICE)
-    table = Table("shape", "mask", "compile s", "emulated s", "warp instr.", "MMAs", "error", "naive error", "verdict")
-    good = True
+    cases = [(n, shape) for n, shape in enumerate(SHAPES, 1) if args.case in (None, n)]
+    columns = ("shape", "mask", "compile s", "emulated s", "warp instr.", "MMAs", "error", "naive error", "verdict")
+    table = Table("case", *columns)
+    failed: dict[int, str] = {}
     with Live(table, console=console, refresh_per_second=4):
-        for shape in SHAPES:
-            row, passed = verify_shape(shape, args.arch)
-            good &= passed
-            table.add_row(*row, "[green]right" if passed else "[red]WRONG")
+        for number, shape in cases:
+            row, wrong = verify_shape(shape, args.arch, replay.schedule_of(args.schedule), args.strict)
+            failed |= {number: wrong} if wrong else {}
+            table.add_row(str(number), *row, "[red]WRONG" if wrong else "[green]right")
             if not console.is_terminal:  # a live table reaches a file or a pipe only when it is complete
-                print(f"{row[0]}, {row[1]}: {'right' if passed else 'WRONG'}", file=sys.stderr, flush=True)
+                verdict = "WRONG" if wrong else "right"
+                print(f"case {number}: {row[0]}, {row[1]}: {verdict}", file=sys.stderr, flush=True)
     if not console.is_terminal:
         console.print()  # and without an end of line
-    good &= verify_device(console)
+    for number, wrong in failed.items():
+        again = replay.command(number, args.arch, args.schedule, args.strict)
+        console.print(f"case {number}: {wrong}\n  again: {again}", highlight=False, markup=False)
+    if args.report:
+        number, shape = next(((n, shape) for n, shape in cases if n in failed), cases[0])
+        replay.write_report(args.report, number, shape, args)
+        console.print(f"report of case {number}: {args.report}", highlight=False)
+    good = verify_device(console) and not failed
     console.print("all right" if good else "[red]there are wrong results")
     return 0 if good else 1
 
 
-def verify_shape(shape: Shape, arch: str) -> tuple[list[str], bool]:
-    """(table cells, whether O is within twice the naive error and LSE within 1e-3)."""
+def verify_shape(shape: Shape, arch: str, schedule: Any, strict: bool) -> tuple[list[str], str]:
+    """(table cells, what is wrong). Right, and so empty: O within twice the naive error and LSE within 1e-3."""
     from .emulator import EmulationError, forward
 
     inputs = shape.inputs()
     try:
-        result = forward.run(*inputs, **shape.options, arch=arch)
+        result = forward.run(*inputs, **shape.options, arch=arch, schedule=schedule, strict=strict)
     except EmulationError as fault:
-        return [str(shape), shape.mask, "", "", "", "", str(fault), ""], False
+        return [str(shape), shape.mask, "", "", "", "", "stopped", ""], str(fault)
     expected, expected_lse = accuracy.reference_float64(*inputs, **shape.options)
     naive = accuracy.naive_error(*inputs, **shape.options)
     error = float((result.out.double() - expected).abs().max())
@@ -115,7 +125,9 @@ def verify_shape(shape: Shape, arch: str) -> tuple[list[str], bool]:
         f"{error:.2e}",
         f"{naive:.2e}",
     ]
-    return cells, error <= 2 * naive + 1e-5 and lse_matches
+    wrong = [] if error <= 2 * naive + 1e-5 else [f"O is off by {error:.2e}, allowed {2 * naive + 1e-5:.2e}"]
+    wrong += [] if lse_matches else ["LSE is off by more than 1e-3"]
+    return cells, "; ".join(wrong)
 
 
 def verify_device(console: Any) -> bool:
@@ -152,6 +164,30 @@ def info(args: argparse.Namespace) -> int:
     return 0
 
 
+def add_verify_arguments(command: argparse.ArgumentParser) -> None:
+    """Which runs, how strictly, and the report."""
+    command.add_argument("--strict", action="store_true", help="also run the checkers for missing synchronisation")
+    command.add_argument(
+        "--schedule",
+        default="eager",
+        type=replay.schedule_name,
+        help="when asynchronous work completes: eager, lazy or random:SEED",
+    )
+    command.add_argument(
+        "--case",
+        type=int,
+        choices=range(1, len(SHAPES) + 1),
+        metavar=f"1..{len(SHAPES)}",
+        help="only this row of the table",
+    )
+    command.add_argument(
+        "--report",
+        type=replay.report_path,
+        metavar="FILE.html",
+        help="write what the first failing case (else the first case) does to an HTML file",
+    )
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the command."""
     from . import api  # noqa: F401  registers the operators
@@ -164,6 +200,8 @@ def main(argv: list[str] | None = None) -> int:
             "--arch", default="sm_100a", choices=("sm_100a", "sm_103a"), help="architecture compiled for"
         )
         command.set_defaults(function=function)
+        if function is verify:
+            add_verify_arguments(command)
     args = parser.parse_args(argv)
     result: int = args.function(args)
     return result

@@ -18,9 +18,10 @@ class CompileError(RuntimeError):
     """The DSL or ptxas refused the kernel."""
 
 
-def compile_forward(cfg: Any) -> Artifact:
+def compile_forward(cfg: Any, *, line_info: bool = False) -> Artifact:
     """Compiles the forward kernel of a configuration for cfg.arch ("sm_100a" or "sm_103a").
 
+    line_info: keep the Python source lines in the PTX (.loc) and the cubin; the instructions are the same.
     Raises NotImplementedError with the reasons if the configuration is not supported, CompileError if the toolchain
     fails.
     """
@@ -33,6 +34,7 @@ def compile_forward(cfg: Any) -> Artifact:
     kernel = _kernel(cfg)
     with tempfile.TemporaryDirectory(prefix="fa4_cute_") as dump:
         options = f"--gpu-arch {cfg.arch} --keep-ptx --keep-cubin --dump-dir {dump}"
+        options += " --generate-line-info" if line_info else ""
         try:
             compiled = cute.compile(kernel, *_fake_arguments(cfg), options=options)
         except Exception as error:  # the DSL has no narrower base class that covers ptxas

@@ -12,7 +12,7 @@ except ImportError as error:  # pragma: no cover - a packaging matter
         "and without FA4_CUTE_NO_EMULATOR"
     ) from error
 
-from .machine import Deadlock, EmulationError, Finding, Machine, Schedule, Violation, encode_tensor_map
+from .machine import Deadlock, EmulationError, Finding, Machine, Recorder, Schedule, Violation, encode_tensor_map
 from .module import Module, Param
 
 PtxError = _core.PtxError
@@ -26,6 +26,7 @@ __all__ = [
     "Module",
     "Param",
     "PtxError",
+    "Recorder",
     "RunStats",
     "Schedule",
     "Violation",

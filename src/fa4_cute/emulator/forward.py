@@ -13,7 +13,7 @@ from ..ops import tma_ready
 from ..outputs import output_like
 from ..plan import plan
 from ..validate import check
-from . import Machine, Module, RunStats, Schedule, encode_tensor_map
+from . import Machine, Module, Recorder, RunStats, Schedule, encode_tensor_map
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,13 @@ def run(
     schedule: Any | None = None,
     ptx: str | None = None,
     strict: bool = False,
+    recorder: Recorder | None = None,
 ) -> EmulatedResult:
     """fa4::mha_with_lse of bf16/fp16 CPU tensors, computed by the emulated sm_100a kernel.
 
     Arguments, shapes and errors as fa4_cute.mha. ptx replaces the compiled kernel's text (to see what the emulator says
-    about a broken one); strict also runs the checkers. Raises EmulationError for anything the hardware would punish.
+    about a broken one); strict also runs the checkers; recorder takes down what a cluster
+    does. Raises EmulationError for anything the hardware would punish.
     """
     problem = check(
         query, key, value, is_causal=is_causal, causal_alignment=causal_alignment, scale=scale, enable_gqa=enable_gqa
@@ -78,5 +80,6 @@ def run(
         schedule=schedule or Schedule.eager(),
         strict=strict,
         role_of=role_of,
+        recorder=recorder,
     )
     return EmulatedResult(out, lse, stats, compile_s, time.perf_counter() - start)

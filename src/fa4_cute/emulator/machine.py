@@ -23,6 +23,19 @@ class Violation(EmulationError):  # type: ignore[misc, valid-type]
         self.findings = findings
 
 
+@dataclass
+class Recorder:
+    """Asks a launch to record one cluster, by its number in the grid (x fastest), for a report.
+
+    limit: entries that each list of the recording keeps, the newest ones. recording is set by the launch; it stays
+    None if that cluster did not run.
+    """
+
+    cluster: int = 0
+    limit: int = 20_000
+    recording: Any | None = None
+
+
 _SWIZZLE_CODES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 
 
@@ -120,6 +133,7 @@ class Machine:
         lenient_tcgen05: bool = False,
         grant_cancel: bool = False,
         role_of: Callable[[int], str] | None = None,
+        recorder: Recorder | None = None,
     ) -> Any:
         """Runs a kernel to completion and returns RunStats.
 
@@ -131,6 +145,8 @@ class Machine:
 
         grant_cancel: clusterlaunchcontrol.try_cancel succeeds while there are clusters that have not begun; clusters
         then run one after the other. Else it always fails, as it may on hardware.
+
+        recorder: takes down what one cluster does, whether the launch succeeds or raises.
 
         Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
         deadlock (Deadlock, with every warp's position) and, in a strict run, for findings (Violation). ValueError for
@@ -159,7 +175,11 @@ class Machine:
             lenient_tcgen05,
             strict,
             grant_cancel,
+            recorder.cluster if recorder else -1,
+            recorder.limit if recorder else 0,
         )
+        if recorder:
+            recorder.recording = report.recording
         _raise_for(report, schedule, role_of or (lambda warp: ""))
         return report.stats
 
@@ -184,5 +204,8 @@ def _raise_for(report: Any, schedule: Schedule, role_of: Callable[[int], str]) -
     lines.append(f"under {schedule}")
     message = with_roles("\n".join(lines))
     if report.findings:
-        raise Violation(message, report.findings)
-    raise (Deadlock if report.deadlock else EmulationError)(message)
+        error = Violation(message, report.findings)
+    else:
+        error = (Deadlock if report.deadlock else EmulationError)(message)
+    error.cluster = report.suspect  # the first one in the grid that went wrong
+    raise error

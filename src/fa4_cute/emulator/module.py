@@ -45,3 +45,7 @@ class Module:
         if kernel not in self._programs:
             self._programs[kernel] = _core.bind(self._text, kernel)
         return self._programs[kernel]
+
+    def sources(self, kernel: str) -> dict[int, tuple[str, int]]:
+        """PTX line -> (file, line) of the source, where the text has line information (.loc)."""
+        return {line: (file, source_line) for line, file, source_line in self.program(kernel).sources()}
