@@ -47,16 +47,25 @@ def attention_calls(q: Any, k: Any, v: Any) -> dict[str, Callable[[], Any]]:
         with torch.no_grad():
             return torch.ops.fa4.mha(q, k, v)
 
-    def flash_only() -> Any:
-        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v)
+    def in_inference_mode(function: Callable[..., Any]) -> Callable[[], Any]:
+        with torch.inference_mode():
+            inputs = [t.clone() for t in (q, k, v)]
+
+        def call() -> Any:
+            with torch.inference_mode():
+                return function(*inputs)
+
+        return call
 
     found = {
         "torch.ops.fa4.mha": lambda: torch.ops.fa4.mha(q, k, v),
         "torch.ops.fa4.mha, no_grad": without_grad,
         "torch.ops.fa4.mha_with_lse": lambda: torch.ops.fa4.mha_with_lse(q, k, v),
+        "fa4_cute.mha": lambda: fa4_cute.mha(q, k, v),
         "fa4_cute.scaled_dot_product_attention": lambda: fa4_cute.scaled_dot_product_attention(q, k, v),
         "torch SDPA": lambda: F.scaled_dot_product_attention(q, k, v),
-        "aten flash attention": flash_only,
+        "torch.ops.fa4.mha, inference_mode": in_inference_mode(torch.ops.fa4.mha),
+        "torch SDPA, inference_mode": in_inference_mode(F.scaled_dot_product_attention),
     }
     try:
         from flash_attn.cute.interface import flash_attn_func

@@ -122,7 +122,7 @@ bool remember(Calls& calls, nb::tuple tensors, nb::tuple options, std::shared_pt
     else
         call.sink = target;
     call.grid = grid;
-    call.scalars = scalars_of(*packer, values);
+    std::ranges::copy(scalars_of(*packer, values), call.scalars.begin());
     call.output_like_query = output_like_query;
     const char* names[] = {"q", "k", "v", "o"};
     const auto& wanted = packer->tensors();
@@ -168,6 +168,15 @@ void bind_calls(nb::module_& m) {
             },
             nb::arg("calls"), nb::arg("otherwise"), nb::arg("with_lse"), nb::arg("relevant_keys"),
             nb::arg("plain_keys"));
+    static PyType_Slot direct_slots[] = {{Py_tp_call, reinterpret_cast<void*>(direct_call)}, {0, nullptr}};
+    nb::class_<Direct>(m, "Direct", nb::type_slots(direct_slots))
+        .def(
+            "__init__",
+            [](Direct* self, std::shared_ptr<Calls> calls, bool with_lse, nb::object included_keys,
+               uint64_t harmless_keys, nb::list busy) {
+                new (self) Direct{std::move(calls), with_lse, std::move(included_keys), harmless_keys, std::move(busy)};
+            },
+            nb::arg("calls"), nb::arg("with_lse"), nb::arg("included_keys"), nb::arg("harmless_keys"), nb::arg("busy"));
 }
 
 }  // namespace

@@ -63,8 +63,7 @@ bool Calls::read(PyObject* const* tensors, const CallOptions& options, DlTensor*
     int64_t* word = key.words;
     for (int i = 0; i < 3; ++i) {
         DlTensor& view = views[i];
-        if (!torch_.exchange || Py_TYPE(tensors[i]) != reinterpret_cast<PyTypeObject*>(torch_.tensor_type.ptr()))
-            return false;
+        if (!torch_.exchange || !is_tensor(tensors[i])) return false;
         if (torch_.exchange->borrow(tensors[i], &view)) {
             PyErr_Clear();  // a tensor without storage, say: not for this path
             return false;
@@ -113,7 +112,7 @@ PyObject* Calls::launch(const PlannedCall& call, PyObject* query, const DlTensor
     Operand operands[4];
     for (int i = 0; i < 3; ++i) operands[call.operand_of[i]] = operand_in(views[i]);
     operands[call.operand_of[3]] = operand_in(out_view);
-    std::vector<Scalar> scalars = call.scalars;
+    std::array<Scalar, kMostScalars> scalars = call.scalars;
     if (call.lse_scalar >= 0) scalars[call.lse_scalar].address = lse_address;
     alignas(64) uint8_t block[kMostParameterBytes];
     call.packer->pack(block, operands, scalars.data(), encode_);
@@ -142,51 +141,78 @@ bool is_true(PyObject* object, bool& value) {
     return value || object == Py_False;
 }
 
-// False: something the hot path does not take, or that needs the full checks to be refused.
+// The readers below are false for what the hot path does not take, or what needs the full checks to be refused.
+
+// Leading of (attn_mask, dropout_p, is_causal), as many as there are.
+bool read_leading(PyObject* const* items, Py_ssize_t count, CallOptions& options) {
+    if (count > 0 && items[0] != Py_None) return false;
+    if (count > 1 && (!PyFloat_CheckExact(items[1]) || PyFloat_AS_DOUBLE(items[1]) != 0.0)) return false;
+    return count <= 2 || is_true(items[2], options.causal);
+}
+
+bool read_scale(PyObject* value, CallOptions& options) {
+    if (value == Py_None) return true;
+    if (!PyFloat_CheckExact(value)) return false;
+    options.has_scale = true;
+    options.scale = PyFloat_AS_DOUBLE(value);
+    return true;
+}
+
+bool read_alignment(PyObject* value, CallOptions& options) {
+    if (!PyUnicode_Check(value)) return false;
+    options.bottom_right = !PyUnicode_CompareWithASCIIString(value, "bottom_right");
+    return options.bottom_right || !PyUnicode_CompareWithASCIIString(value, "top_left");
+}
+
+// (keyset, query, key, value[, attn_mask[, dropout_p[, is_causal]]], **others)
 bool read_options(PyObject* args, PyObject* kwargs, CallOptions& options) {
     const Py_ssize_t count = PyTuple_GET_SIZE(args);
-    if (count > 4 && PyTuple_GET_ITEM(args, 4) != Py_None) return false;  // a mask
-    if (count > 5) {                                                      // dropout
-        PyObject* dropout = PyTuple_GET_ITEM(args, 5);
-        if (!PyFloat_CheckExact(dropout) || PyFloat_AS_DOUBLE(dropout) != 0.0) return false;
-    }
-    if (count > 6 && !is_true(PyTuple_GET_ITEM(args, 6), options.causal)) return false;
-    if (count > 7) return false;
+    if (count < 4 || count > 7 || !read_leading(&PyTuple_GET_ITEM(args, 0) + 4, count - 4, options)) return false;
     PyObject *name, *value;
     for (Py_ssize_t at = 0; kwargs && PyDict_Next(kwargs, &at, &name, &value);) {
-        if (!PyUnicode_CompareWithASCIIString(name, "scale")) {
-            if (value == Py_None) continue;
-            if (!PyFloat_CheckExact(value)) return false;
-            options.has_scale = true;
-            options.scale = PyFloat_AS_DOUBLE(value);
-        } else if (!PyUnicode_CompareWithASCIIString(name, "enable_gqa")) {
-            if (!is_true(value, options.gqa)) return false;
-        } else if (!PyUnicode_CompareWithASCIIString(name, "causal_alignment")) {
-            if (!PyUnicode_Check(value)) return false;
-            options.bottom_right = !PyUnicode_CompareWithASCIIString(value, "bottom_right");
-            if (!options.bottom_right && PyUnicode_CompareWithASCIIString(value, "top_left")) return false;
-        } else {
-            return false;
-        }
+        bool taken = false;
+        if (!PyUnicode_CompareWithASCIIString(name, "scale"))
+            taken = read_scale(value, options);
+        else if (!PyUnicode_CompareWithASCIIString(name, "enable_gqa"))
+            taken = is_true(value, options.gqa);
+        else if (!PyUnicode_CompareWithASCIIString(name, "causal_alignment"))
+            taken = read_alignment(value, options);
+        if (!taken) return false;
     }
     return true;
 }
 
-// Whether torch's dispatcher would do nothing below autograd but call the backend's kernel.
-bool is_plain(const FastOp& op, PyObject* keyset) {
+uint64_t bits_of(PyObject* keyset) {
     static PyObject* const method = PyUnicode_InternFromString("raw_repr");
-    nb::object raw = steal_or_throw(PyObject_CallMethodNoArgs(keyset, method));
-    return (PyLong_AsUnsignedLongLongMask(raw.ptr()) & op.relevant_keys) == op.plain_keys;
+    return PyLong_AsUnsignedLongLongMask(steal_or_throw(PyObject_CallMethodNoArgs(keyset, method)).ptr());
 }
 
-bool wants_gradient(const FastOp& op, PyObject* const* tensors) {
+// Whether torch's dispatcher would do nothing below autograd but call the backend's kernel.
+bool is_plain(const FastOp& op, PyObject* keyset) { return (bits_of(keyset) & op.relevant_keys) == op.plain_keys; }
+
+bool wants_gradient(const Calls& calls, PyObject* const* tensors) {
     static PyObject* const attribute = PyUnicode_InternFromString("requires_grad");
     for (int i = 0; i < 3; ++i) {
         nb::object wants = steal_or_throw(PyObject_GetAttr(tensors[i], attribute));
         if (wants.ptr() == Py_False) continue;
-        return steal_or_throw(PyObject_CallNoArgs(op.calls->torch().is_grad_enabled.ptr())).ptr() == Py_True;
+        return steal_or_throw(PyObject_CallNoArgs(calls.torch().is_grad_enabled.ptr())).ptr() == Py_True;
     }
     return false;
+}
+
+// Whether a call may be made without telling torch's dispatcher.
+bool nobody_looks(const Direct& direct, PyObject* const* tensors) {
+    static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
+    nb::object included = steal_or_throw(PyObject_CallNoArgs(direct.included_keys.ptr()));
+    if (bits_of(included.ptr()) & ~direct.harmless_keys) return false;
+    for (nb::handle check : direct.busy)
+        if (PyObject_IsTrue(steal_or_throw(PyObject_CallNoArgs(check.ptr())).ptr())) return false;
+    for (int i = 0; i < 3; ++i) {
+        if (!direct.calls->is_tensor(tensors[i])) return false;
+        // The one thing that a tensor's keys could say and its memory does not show.
+        if (steal_or_throw(PyObject_CallMethodNoArgs(tensors[i], is_neg)).ptr() != Py_False) return false;
+    }
+    return !wants_gradient(*direct.calls, tensors);
 }
 
 }  // namespace
@@ -195,12 +221,30 @@ PyObject* fast_op_call(PyObject* self, PyObject* args, PyObject* kwargs) {
     const FastOp& op = *nb::inst_ptr<FastOp>(self);
     try {
         CallOptions options;
-        if (PyTuple_GET_SIZE(args) >= 4 && read_options(args, kwargs, options)) {
+        if (read_options(args, kwargs, options)) {
             PyObject* const* items = &PyTuple_GET_ITEM(args, 0);
-            if (is_plain(op, items[0]) && !wants_gradient(op, items + 1))
+            if (is_plain(op, items[0]) && !wants_gradient(*op.calls, items + 1))
                 if (PyObject* result = op.calls->run(items + 1, options, op.with_lse)) return result;
         }
         return PyObject_Call(op.otherwise.ptr(), args, kwargs);
+    } catch (nb::python_error& error) {
+        error.restore();
+    } catch (...) {
+        translate_current_exception();
+    }
+    return nullptr;
+}
+
+PyObject* direct_call(PyObject* self, PyObject* args, PyObject*) {
+    const Direct& direct = *nb::inst_ptr<Direct>(self);
+    try {
+        CallOptions options;
+        PyObject* const* items = &PyTuple_GET_ITEM(args, 0);
+        if (PyTuple_GET_SIZE(args) == 9 && direct.calls->size() && read_leading(items + 3, 3, options) &&
+            read_scale(items[6], options) && is_true(items[7], options.gqa) && read_alignment(items[8], options) &&
+            nobody_looks(direct, items))
+            if (PyObject* result = direct.calls->run(items, options, direct.with_lse)) return result;
+        Py_RETURN_NONE;
     } catch (nb::python_error& error) {
         error.restore();
     } catch (...) {

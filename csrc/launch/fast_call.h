@@ -36,7 +36,7 @@ struct PlannedCall {
     std::shared_ptr<Kernel> kernel;  // or, where it is empty:
     nb::object sink;                 // called as sink(block, grid) in place of a launch (emulator, tests)
     std::array<uint32_t, 3> grid{};
-    std::vector<Scalar> scalars;
+    std::array<Scalar, kMostScalars> scalars{};
     uint32_t operand_of[4] = {};     // q, k, v, o in the packer's order
     int32_t lse_scalar = -1;         // index of the LSE address
     bool output_like_query = false;  // torch.empty_like(query) has the output's strides
@@ -59,6 +59,10 @@ class Calls {
     PyObject* run(PyObject* const* tensors, const CallOptions& options, bool with_lse);
     void clear();
 
+    // Of torch's own class, not of a subclass.
+    bool is_tensor(PyObject* object) const {
+        return Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(torch_.tensor_type.ptr());
+    }
     const Torch& torch() const { return torch_; }
     Encodings& encodings() { return encodings_; }
     size_t size() const { return known_.size(); }
@@ -81,6 +85,18 @@ struct FastOp {
     bool with_lse = false;
     uint64_t relevant_keys = 0, plain_keys = 0;  // bits of a key set; plain: no mode or wrapper is at work
 };
+PyObject* fast_op_call(PyObject* self, PyObject* args, PyObject* kwargs);
+
+// The same for callers that need not go through the dispatcher: (query, key, value, attn_mask, dropout_p, is_causal,
+// scale, enable_gqa, causal_alignment), by position -> result, or None where the dispatcher has work to do.
+struct Direct {
+    std::shared_ptr<Calls> calls;
+    bool with_lse = false;
+    nb::object included_keys;  // () -> key set that this thread adds to every call
+    uint64_t harmless_keys = 0;
+    nb::list busy;  // () -> true while a call has to be seen by somebody (torch function modes, profiler, autocast)
+};
+PyObject* direct_call(PyObject* self, PyObject* args, PyObject* kwargs);
 
 // Sets the Python error of the C++ exception being handled.
 void translate_current_exception();

@@ -59,6 +59,9 @@ Packer::Packer(std::vector<Param> params) : params_(std::move(params)) {
         param.source = index_of(tensor ? tensors_ : scalars_, param.name);
         bytes_ = std::max(bytes_, param.offset + param.size);
     }
+    if (scalars_.size() > kMostScalars)
+        throw std::invalid_argument("parameters: " + std::to_string(scalars_.size()) + " scalars, wanted at most " +
+                                    std::to_string(kMostScalars));
     if (bytes_ > kMostParameterBytes)
         throw std::invalid_argument("parameters: " + std::to_string(bytes_) + " bytes, a launch passes at most " +
                                     std::to_string(kMostParameterBytes));

@@ -36,10 +36,11 @@ struct Scalar {
 };
 
 constexpr uint32_t kMostParameterBytes = 4096;
+constexpr uint32_t kMostScalars = 32;
 
 class Packer {
   public:
-    // std::invalid_argument if a size does not fit its kind or the block is larger than a launch may pass.
+    // std::invalid_argument if a size does not fit its kind, or there is more than a launch may pass.
     explicit Packer(std::vector<Param> params);
 
     // Fills `block` (bytes() long). std::invalid_argument naming the parameter for a value that does not fit.

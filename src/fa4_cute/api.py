@@ -1,16 +1,18 @@
 """Functions for users, thin over torch.ops.fa4."""
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 
+from . import fast
 from . import ops as _ops  # registers the operators
 from .validate import check, unsupported_reason
 
 _log = logging.getLogger("fa4_cute")
 _logged: set[str] = set()
+_direct, _direct_with_lse = fast.direct(with_lse=False), fast.direct(with_lse=True)
 
 
 def mha(
@@ -39,6 +41,11 @@ def mha(
 
     Raises ValueError or TypeError for bad input, NotImplementedError for what the kernel does not serve.
     """
+    if not torch.compiler.is_compiling():
+        direct = _direct_with_lse if return_lse else _direct
+        known = direct(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, causal_alignment)
+        if known is not None:
+            return known
     op = torch.ops.fa4.mha_with_lse if return_lse else torch.ops.fa4.mha
     options = {"scale": scale, "enable_gqa": enable_gqa, "causal_alignment": causal_alignment}
     return op(query, key, value, attn_mask, dropout_p, is_causal, **options)
@@ -58,6 +65,10 @@ def scaled_dot_product_attention(
 
     Elsewhere torch's own runs; `explain` says why, and each reason is logged once (logger "fa4_cute").
     """
+    if not torch.compiler.is_compiling():
+        known = _direct(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, "top_left")
+        if known is not None:
+            return cast(torch.Tensor, known)
     reason = _fallback_reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if reason is None:
         result: torch.Tensor = torch.ops.fa4.mha(

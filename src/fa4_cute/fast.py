@@ -6,7 +6,7 @@ more than a launch (gradients, dispatch modes, tensor subclasses, odd arguments)
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -56,6 +56,29 @@ def kernel(otherwise: Callable[..., Any], *, with_lse: bool, table: Any = None, 
     relevant = torch._C._after_autograd_keyset.remove(keys.ADInplaceOrView).raw_repr()
     plain = torch._C.DispatchKeySet(getattr(keys, backend)).raw_repr() & relevant
     return launcher().FastOp(table, otherwise, with_lse, relevant, plain)
+
+
+def direct(*, with_lse: bool, table: Any = None, backend: str = "CUDA") -> Callable[..., Any]:
+    """The hot path for callers in Python: skips torch's dispatcher where that had nothing to do but call our kernel.
+
+    The result is called as (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, causal_alignment)
+    and returns what the operator does, or None if the operator has to be called. Not for code that is being compiled.
+    """
+    try:
+        table = calls() if table is None else table
+    except ImportError:
+        return lambda *_: None
+    if not table.reads_tensors:
+        return lambda *_: None
+    keys = torch._C.DispatchKey
+    harmless = torch._C.DispatchKeySet(keys.BackendSelect) | torch._C.DispatchKeySet(keys.ADInplaceOrView)
+    busy = [
+        torch._C._len_torch_function_stack,
+        torch._C._autograd._profiler_enabled,
+        functools.partial(torch.is_autocast_enabled, backend.lower()),
+    ]
+    included = torch._C._dispatch_tls_local_include_set
+    return cast(Callable[..., Any], launcher().Direct(table, with_lse, included, harmless.raw_repr(), busy))
 
 
 def remember(plan: Plan, problem: Problem, tensors: tuple[Any, Any, Any], options: tuple[Any, ...], out: Any) -> bool:

@@ -49,14 +49,21 @@ def test_planned_and_known_calls_are_right(served, layout, heads, mask, lengths,
     out, lse = torch.ops.fa4.mha_with_lse(*tensors, **options)
     check(out, lse, tensors, **options)
     assert len(fast.calls()) == 1
+    others = inputs(heads=heads, lengths=lengths, layout=layout)
+    check(*torch.ops.fa4.mha_with_lse(*others, **options), others, **options)
     monkeypatch.setattr(launch, "forward", None)  # from here on only the hot path can serve
     again, lse_again = torch.ops.fa4.mha_with_lse(*tensors, **options)
     alone = torch.ops.fa4.mha(*tensors, **options)
     assert torch.equal(again, out) and torch.equal(lse_again, lse) and torch.equal(alone, out)
     assert again.stride() == out.stride()
-    others = inputs(heads=heads, lengths=lengths, layout=layout)
-    out, lse = torch.ops.fa4.mha_with_lse(*others, **options)
-    check(out, lse, others, **options)
+    monkeypatch.setattr(torch.ops.fa4, "mha", None)  # nor the dispatcher
+    monkeypatch.setattr(torch.ops.fa4, "mha_with_lse", None)
+    direct, lse_direct = fa4_cute.mha(*tensors, **options, return_lse=True)
+    assert torch.equal(direct, out) and torch.equal(lse_direct, lse)
+    assert torch.equal(fa4_cute.mha(*tensors, **options), out)
+    if options["causal_alignment"] == "top_left":
+        options.pop("causal_alignment")
+        assert torch.equal(fa4_cute.scaled_dot_product_attention(*tensors, **options), out)
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
@@ -166,7 +173,7 @@ def test_ten_thousand_launches_leave_nothing_behind(served):
 
     def launches(count):
         for i in range(count):
-            torch.ops.fa4.mha(*batches[i % len(batches)])
+            (torch.ops.fa4.mha, fa4_cute.mha)[i % 2](*batches[i % len(batches)])
         torch.cuda.synchronize()
         gc.collect()
         return torch.cuda.mem_get_info()[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

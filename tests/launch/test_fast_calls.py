@@ -203,6 +203,74 @@ def test_gradients_modes_and_wrappers_take_the_long_way(bench):
     assert "Autograd" in bench.launches(lambda: gradient(query))[2], "no gradient gets lost on the hot path"
 
 
+class Watch(torch.overrides.TorchFunctionMode):
+    """Counts the functions of torch that are called."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def test_direct_calls(bench):
+    """What skips the dispatcher launches the same, and gives way where the dispatcher would have had work to do."""
+    direct = fast.direct(with_lse=False, table=bench.table, backend="CPU")
+    direct_with_lse = fast.direct(with_lse=True, table=bench.table, backend="CPU")
+    query, key, value = tensors()
+    defaults = (None, 0.0, False, None, False, "top_left")
+    assert direct(query, key, value, *defaults) is None, "nothing is known yet"
+    bench.remember(query, key, value)
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode():
+            out, launches, slow = bench.launches(lambda: direct(query, key, value, *defaults))
+            assert launches == [(expected_block(query, key, value, out), (4, 2, 1))] and not slow
+    (out, lse), launches, _ = bench.launches(lambda: direct_with_lse(query, key, value, *defaults))
+    assert launches[0][0] == expected_block(query, key, value, out, lse.data_ptr())
+
+    def served(*arguments):
+        result, launches, _ = bench.launches(lambda: direct(*arguments))
+        assert (result is None) == (not launches)
+        return result is not None
+
+    mask = torch.ones(33, 50, dtype=torch.bool)
+    for others in (
+        (mask, 0.0, False, None, False, "top_left"),
+        (None, 0.1, False, None, False, "top_left"),
+        (None, 0.0, True, None, False, "top_left"),
+        (None, 0.0, False, 1.0, False, "top_left"),
+        (None, 0.0, False, None, True, "top_left"),
+        (None, 0.0, False, None, False, "bottom_right"),
+        (None, 0.0, 1, None, False, "top_left"),
+        (None, 0.0, False, None, False, None),
+        (None, 0.0, False, None, False),
+    ):
+        assert not served(query, key, value, *others), others
+    assert not served(query.clone().requires_grad_(), key, value, *defaults)
+    assert not served(torch.nn.Parameter(query, requires_grad=False), key, value, *defaults)
+    assert not served(torch._neg_view(query), key, value, *defaults)
+    assert not served("query", key, value, *defaults)
+    assert not served(torch._to_functional_tensor(query), key, value, *defaults)
+    assert not served(query.to("meta"), key, value, *defaults)
+
+    def inside(function):
+        """Whether a call is served inside a transform."""
+        seen = []
+        function(lambda q: (seen.append(served(query, key, value, *defaults)), q)[1])
+        return seen[0]
+
+    assert inside(lambda call: call(query))
+    assert not inside(lambda call: torch.func.vmap(call)(query))
+    assert not inside(lambda call: torch.func.grad(lambda q: call(q).float().sum())(query))
+    assert not inside(lambda call: torch.func.functionalize(call)(query))
+    assert not inside(lambda call: torch.fx.experimental.proxy_tensor.make_fx(call)(query))
+    assert not inside(lambda call: torch.jit.trace(call, query, check_trace=False))
+    with torch.autocast("cpu"):
+        assert not served(query, key, value, *defaults)
+    with Watch():
+        assert not served(query, key, value, *defaults)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert not served(query, key, value, *defaults)
+    assert served(query, key, value, *defaults)
+
+
 def test_calls_that_cannot_be_known(bench):
     query, key, value = tensors()
     empty = tensors(lengths=(33, 0))
