@@ -88,14 +88,15 @@ NB_MODULE(_core, m) {
         "launch",
         [](const Program& program, GlobalMemory& memory, std::array<uint32_t, 3> grid, std::array<uint32_t, 3> block,
            std::array<uint32_t, 3> cluster, uint32_t smem_bytes, nb::bytes params, int mode, uint64_t seed, int workers,
-           bool lenient_tcgen05, bool strict, bool grant_cancel, int64_t record, size_t record_limit) {
+           bool lenient_tcgen05, bool strict, bool grant_cancel, int64_t record, size_t record_limit,
+           uint64_t spin_limit, uint64_t instruction_limit) {
             Launch launch{{grid[0], grid[1], grid[2]},
                           {block[0], block[1], block[2]},
                           {cluster[0], cluster[1], cluster[2]},
                           smem_bytes,
                           {},
                           {Schedule::Mode(mode), seed},
-                          {lenient_tcgen05, strict, grant_cancel},
+                          {lenient_tcgen05, strict, grant_cancel, spin_limit, instruction_limit},
                           nullptr,
                           {record, record_limit}};
             auto data = static_cast<const uint8_t*>(params.data());
@@ -106,5 +107,5 @@ NB_MODULE(_core, m) {
         nb::arg("program"), nb::arg("memory"), nb::arg("grid"), nb::arg("block"), nb::arg("cluster"),
         nb::arg("smem_bytes"), nb::arg("params"), nb::arg("mode"), nb::arg("seed"), nb::arg("workers"),
         nb::arg("lenient_tcgen05"), nb::arg("strict"), nb::arg("grant_cancel"), nb::arg("record"),
-        nb::arg("record_limit"));
+        nb::arg("record_limit"), nb::arg("spin_limit"), nb::arg("instruction_limit"));
 }

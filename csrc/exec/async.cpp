@@ -47,6 +47,7 @@ std::vector<Destination> destinations(Warp& warp, const Inst& inst, int lane, u3
     }
     std::vector<Destination> out;
     u32 mask = warp.r32(inst.list[0])[lane] & 0xFFFF;
+    if (!mask) throw Fault("the multicast mask names no CTA");
     for (; mask; mask &= mask - 1) {
         u32 rank = u32(__builtin_ctz(mask)), signalled = inst.arg[2] ? (rank & ~1u) | (barrier >> 24 & 1) : rank;
         Cta& target = cta.owner(rank << 24);
@@ -177,6 +178,7 @@ Status bulk_copy(Warp& warp, const Inst& inst, u32 mask) {
             return;
         }
         u32 barrier = warp.r32(inst.s[3])[lane];
+        if (u32(to) >> 24 != barrier >> 24) throw Fault("the mbarrier is in another CTA than the destination");
         cta.mbarrier(barrier);
         cta.stats.tma_loads++;
         bool global = inst.arg[0] == 0;

@@ -1,6 +1,4 @@
 // Named barriers and mbarriers.
-#include <algorithm>
-
 #include "binder.h"
 
 namespace fa4emu {
@@ -31,11 +29,11 @@ Status named_barrier(Warp& warp, const Inst& inst, u32 mask) {
             format("barrier %u: %u threads here, %u said by those who arrived before", id, threads, barrier.threads));
     barrier.threads = threads;
     barrier.arrived += kLanes;
+    if (barrier.arrived > threads)
+        throw Fault(format("barrier %u: %u threads arrive, %u take part", id, barrier.arrived, threads));
+    barrier.who |= uint64_t(1) << warp.id;
     cta.notify([&](Observer& o) { o.barrier_arrived(warp, int(id), barrier.generation); });
-    if (barrier.arrived == threads) {
-        barrier.arrived = 0;
-        barrier.generation++;
-        cta.events++;
+    if (cta.barrier_settled(int(id))) {
         if (inst.arg[0]) cta.notify([&](Observer& o) { o.barrier_passed(warp, int(id), barrier.generation - 1); });
         return Status::next;
     }
@@ -60,6 +58,8 @@ bool bind_named(Binder& b) {
     return true;
 }
 
+constexpr u32 kMaxCount = (1u << 20) - 1;
+
 u32 address(Warp& warp, const Inst& inst, int lane) {
     u32 at = warp.r32(inst.s[0])[lane] + u32(inst.imm);
     if (at % 8) throw Fault(format("mbarrier address 0x%x is not 8-byte aligned", at));
@@ -70,7 +70,7 @@ u32 address(Warp& warp, const Inst& inst, int lane) {
 Status mbarrier_init(Warp& warp, const Inst& inst, u32 mask) {
     for_lanes(mask, [&](int lane) {
         u32 at = address(warp, inst, lane), count = warp.r32(inst.s[1])[lane];
-        if (count == 0 || count >= 1u << 20) throw Fault(format("mbarrier count %u is outside 1..2^20-1", count));
+        if (count == 0 || count > kMaxCount) throw Fault(format("mbarrier count %u is outside 1..2^20-1", count));
         Mbarrier& barrier = warp.cta.mbarriers[warp.cta.local(at)];
         if (barrier.valid) throw Fault(format("mbarrier at shared 0x%x is initialised twice", warp.cta.local(at)));
         barrier = {count, count, 0, 0, 0, true};
@@ -80,12 +80,27 @@ Status mbarrier_init(Warp& warp, const Inst& inst, u32 mask) {
 }
 
 Status mbarrier_invalidate(Warp& warp, const Inst& inst, u32 mask) {
-    for_lanes(mask, [&](int lane) { warp.cta.mbarrier(address(warp, inst, lane)).valid = false; });
+    for_lanes(mask, [&](int lane) {
+        u32 at = address(warp, inst, lane);
+        warp.cta.local(at);  // of its own CTA only
+        warp.cta.mbarrier(at).valid = false;
+    });
     return Status::next;
 }
 
-// arg[0]: expect_tx; arg[1]: drop; arg[2]: relaxed; s[1]: bytes, or the count of a plain arrive, or -1. The state token
-// is the phase.
+// What an arrive must not do, before it does it.
+void check_arrive(const Mbarrier& barrier, const Inst& inst, u32 count, bool remote) {
+    if (count == 0 || count > kMaxCount) throw Fault(format("mbarrier arrive count %u is outside 1..2^20-1", count));
+    if (remote && inst.d[0] >= 0) throw Fault("an arrive on another CTA's mbarrier returns no state");
+    if (inst.arg[1] && barrier.expected <= count)
+        throw Fault(
+            format("mbarrier.arrive_drop of %u leaves none of the %u expected arrivals", count, barrier.expected));
+    if (inst.arg[3] && barrier.pending == count && barrier.tx == 0)
+        throw Fault("mbarrier.arrive.noComplete completes the phase");
+}
+
+// arg[0]: expect_tx; arg[1]: drop; arg[2]: relaxed; arg[3]: noComplete; s[1]: bytes, or the count of a plain arrive, or
+// -1. The state token is the phase.
 Status mbarrier_arrive(Warp& warp, const Inst& inst, u32 mask) {
     for_lanes(mask, [&](int lane) {
         u32 at = address(warp, inst, lane);
@@ -95,9 +110,10 @@ Status mbarrier_arrive(Warp& warp, const Inst& inst, u32 mask) {
             value = 1;
         }
         Mbarrier& barrier = warp.cta.mbarrier(at);
+        check_arrive(barrier, inst, value, at >> 24 != warp.cta.rank);
         if (inst.d[0] >= 0) warp.r64(inst.d[0])[lane] = barrier.phase;
         warp.cta.notify([&](Observer& o) { o.mbarrier_arrived(warp, inst, warp.cta.reference(at), !inst.arg[2]); });
-        if (inst.arg[1]) barrier.expected -= std::min(value, barrier.expected);
+        if (inst.arg[1]) barrier.expected -= value;
         warp.cta.arrive(at, value);
     });
     return Status::next;
@@ -168,7 +184,7 @@ void bind_address(Binder& b, size_t i) {
 void bind_arrive(Binder& b) {
     size_t count = b.raw.operands.size();
     b.inst.arg[0] = b.take("expect_tx");
-    b.take("noComplete");
+    b.inst.arg[3] = b.take("noComplete");
     b.inst.arg[2] = b.take_one({"release", "relaxed"}, "release") == "relaxed";
     // Remote arrives may come without a destination.
     size_t first = count && b.raw.operands[0].kind != Operand::address ? 1 : 0;
@@ -228,13 +244,7 @@ Status cluster_arrive(Warp& warp, const Inst& inst, u32 mask) {
     warp.cluster_generation = cluster.generation + 1;
     cluster.arrived += kLanes;
     warp.cta.notify([&](Observer& o) { o.cluster_arrived(warp, cluster.generation, !inst.arg[1]); });
-    size_t all = 0;
-    for (const auto& cta : cluster.ctas) all += cta->warps.size() * kLanes;
-    if (cluster.arrived == all) {
-        cluster.arrived = 0;
-        cluster.generation++;
-        cluster.events++;
-    }
+    cluster.settle_barrier();
     return Status::next;
 }
 

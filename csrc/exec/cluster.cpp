@@ -14,6 +14,44 @@ Cluster::Cluster(const Program& program_, const Launch& launch_, GlobalView& glo
             }
 }
 
+void Cluster::settle_barrier() {
+    if (!arrived) return;
+    for (const auto& cta : ctas)
+        for (const auto& warp : cta->warps)
+            if (!warp->done() && warp->cluster_generation != generation + 1) return;
+    arrived = 0;
+    generation++;
+    events++;
+}
+
+// Instructions are executed: are they of any use? Time passes while a warp polls, so what is in flight completes at
+// last, whatever the schedule; and polling for what never comes must end.
+void Cluster::check_progress() {
+    constexpr uint64_t kPatience = 1 << 17;
+    uint64_t executed = 0;
+    for (const auto& cta : ctas) executed += cta->stats.warp_instructions;
+    std::string why;
+    if (executed > launch.rules.instruction_limit) {
+        why = format("still runs after %llu warp instructions (instruction_limit)",
+                     static_cast<unsigned long long>(executed));
+    } else if (events != seen_events_) {
+        seen_events_ = events, seen_instructions_ = executed;
+        return;
+    } else if (executed - seen_instructions_ > launch.rules.spin_limit) {
+        why =
+            format("spins: %llu warp instructions since anything last happened that a warp could wait for (spin_limit)",
+                   static_cast<unsigned long long>(executed - seen_instructions_));
+    } else {
+        if (executed - seen_instructions_ > kPatience)
+            for (const auto& cta : ctas) cta->complete_one(false);
+        return;
+    }
+    const uint32_t* index = ctas[0]->index;
+    std::string report = format("CTA (%u,%u,%u) %s\n", index[0], index[1], index[2], why.c_str());
+    for (const auto& cta : ctas) report += cta->positions();
+    throw Deadlock(report);
+}
+
 void Cluster::run() {
     bool randomly = launch.schedule.mode == Schedule::random;
     for (;;) {
@@ -21,7 +59,10 @@ void Cluster::run() {
         for (const auto& cta : ctas) all_done &= cta->done();
         if (all_done) break;
         for (const auto& cta : ctas) progress |= cta->run_warps();
-        if (progress) continue;
+        if (progress) {
+            check_progress();
+            continue;
+        }
         for (const auto& cta : ctas) progress |= cta->complete_one(randomly);
         if (progress) continue;
         for (const auto& cta : ctas) blocked &= cta->blocked();  // a random schedule may merely have skipped everybody

@@ -1,4 +1,6 @@
 // Branches, exits, warp-wide votes and shuffles, register reallocation.
+#include <algorithm>
+
 #include "binder.h"
 #include "lanes.h"
 
@@ -96,10 +98,13 @@ Status set_registers(Warp& warp, const Inst& inst, u32 mask) {
     warp.require_converged(mask, "setmaxnreg");
     Cta& cta = warp.cta;
     int wanted = int(inst.imm), group = warp.id / 4;
-    auto [known, fresh] = cta.warpgroup_registers.try_emplace(group, wanted);
-    if (!fresh && known->second != wanted && warp.registers != known->second)
-        throw Fault(
-            format("setmaxnreg %d in warpgroup %d, another of its warps said %d", wanted, group, known->second));
+    std::vector<int>& values = cta.warpgroup_registers[group];
+    size_t turn = warp.reallocations;
+    if (turn < values.size() && values[turn] != wanted)
+        throw Fault(format("setmaxnreg %d in warpgroup %d, another of its warps said %d", wanted, group, values[turn]));
+    for (size_t w = size_t(group) * 4; w < std::min(cta.warps.size(), size_t(group) * 4 + 4); w++)
+        if (cta.warps[w]->reallocations < turn)
+            throw Fault(format("setmaxnreg again before warp %zu of the warpgroup has executed the one before it", w));
     int change = (wanted - warp.registers) * kLanes;
     bool increase = inst.arg[0];
     if (increase && change < 0) throw Fault(format("setmaxnreg.inc to %d from %d", wanted, warp.registers));
@@ -109,7 +114,8 @@ Status set_registers(Warp& warp, const Inst& inst, u32 mask) {
         return Status::blocked;
     }
     cta.free_registers -= u32(change);
-    known->second = wanted;
+    if (turn == values.size()) values.push_back(wanted);
+    warp.reallocations++;
     warp.registers = wanted;
     cta.events++;
     return Status::next;
@@ -122,6 +128,9 @@ bool bind_setmaxnreg(Binder& b) {
     b.inst.imm = b.raw.operands[0].value;
     if (b.inst.imm % 8 || b.inst.imm < 24 || b.inst.imm > 256)
         b.fail("register count must be a multiple of 8 in 24..256");
+    const KernelText& kernel = b.program.text;
+    if (!kernel.maxnreg && !kernel.reqntid[0])
+        b.fail("setmaxnreg has no effect in a kernel without .maxnreg, .maxntid or .reqntid");
     b.inst.run = set_registers;
     return true;
 }

@@ -1,4 +1,6 @@
 // One CTA from launch to exit: scheduling of warps and of asynchronous work, barriers, deadlock report.
+#include <algorithm>
+
 #include "state.h"
 
 namespace fa4emu {
@@ -20,8 +22,9 @@ Cta::Cta(Cluster& in, uint32_t cta_rank, const uint32_t cta_index[3])
       random_(launch.schedule.seed * 1000003 + cta_index[0] + 4099 * cta_index[1] + 65537 * cta_index[2]) {
     uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
     uint32_t count = (threads + kLanes - 1) / kLanes;
-    // What the driver gives each thread before setmaxnreg: an even share of the register file, at most 255.
+    // What the driver gives each thread before setmaxnreg: .maxnreg or an even share of the register file, at most 255.
     uint32_t share = kRegisterFile / (threads * program.text.min_ctas_per_sm) / 8 * 8;
+    if (program.text.maxnreg && program.text.maxnreg < share) share = program.text.maxnreg / 8 * 8;
     int registers = int(share > 248 ? 248 : share);
     for (uint32_t i = 0; i < count; i++) {
         warps.push_back(std::make_unique<Warp>(*this, int(i), program));
@@ -35,6 +38,8 @@ Cta& Cta::owner(uint32_t address) {
     if (who >= cluster.ctas.size())
         throw Fault(
             format("shared address 0x%x names CTA rank %u of a cluster of %zu", address, who, cluster.ctas.size()));
+    if (who != rank && cluster.ctas[who]->done())
+        throw Fault(format("shared address 0x%x is in CTA rank %u, which has exited", address, who));
     return *cluster.ctas[who];
 }
 
@@ -204,6 +209,71 @@ void Cta::check_exit() const {
     if (tmem.allocated_columns())
         throw Fault(format("CTA (%u,%u,%u) exits with %u TMEM columns still allocated", index[0], index[1], index[2],
                            tmem.allocated_columns()));
+    for (const auto& [group, values] : warpgroup_registers)
+        for (size_t w = size_t(group) * 4; w < std::min(warps.size(), size_t(group) * 4 + 4); w++)
+            if (warps[w]->reallocations != values.size())
+                throw Fault(
+                    format("CTA (%u,%u,%u): warp %zu executes setmaxnreg %zu times, another warp of its "
+                           "warpgroup %zu times: all four must",
+                           index[0], index[1], index[2], w, warps[w]->reallocations, values.size()));
+}
+
+void Cta::left(Warp&) {
+    for (int id = 0; id < 16; id++)
+        if (named[id].arrived) barrier_settled(id);
+    cluster.settle_barrier();
+}
+
+// A barrier of the whole CTA does not wait for threads that have exited (PTX ISA, exit). The ISA releases one with a
+// thread count too, if nobody is left who could come; here that is a deadlock, for the count must be wrong.
+bool Cta::barrier_settled(int id) {
+    NamedBarrier& barrier = named[id];
+    if (barrier.arrived != barrier.threads) {
+        if (barrier.threads != warps.size() * kLanes) return false;
+        for (size_t i = 0; i < warps.size(); i++)
+            if (!warps[i]->done() && !(barrier.who >> i & 1)) return false;
+    }
+    barrier.arrived = 0, barrier.who = 0;
+    barrier.generation++;
+    events++;
+    return true;
+}
+
+Cta& Cta::peer() {
+    uint32_t who = rank ^ 1;
+    if (who >= cluster.ctas.size())
+        throw Fault(
+            format("cta_group::2 in a cluster of %zu CTAs: CTA rank %u has no peer", cluster.ctas.size(), rank));
+    if (cluster.ctas[who]->done()) throw Fault(format("cta_group::2: the peer CTA (rank %u) has exited", who));
+    return *cluster.ctas[who];
+}
+
+bool Cta::meet_peer(Warp& warp, const Inst& inst, uint32_t columns) {
+    const char* what = inst.raw->modifiers[0].c_str();
+    if (pair_step.inst && pair_step.warp != warp.id) {
+        warp.waits_for = format("another warp's tcgen05.%s of the CTA pair", pair_step.inst->raw->modifiers[0].c_str());
+        return false;
+    }
+    if (pair_step.met) {
+        pair_step = {};
+        events++;
+        return true;
+    }
+    PairStep& other = peer().pair_step;
+    if (!other.inst || other.met) {
+        pair_step = {&inst, warp.id, columns, false};
+        warp.waits_for = format("tcgen05.%s.cta_group::2 of the peer CTA", what);
+        return false;
+    }
+    const std::string& theirs = other.inst->raw->modifiers[0];
+    if (theirs != what || other.columns != columns)
+        throw Fault(
+            format("the CTAs of a pair must execute it together: tcgen05.%s of %u columns here, tcgen05.%s of %u "
+                   "columns at PTX line %d of the peer CTA",
+                   what, columns, theirs.c_str(), other.columns, other.inst->raw->line));
+    other.met = true;
+    events++;
+    return true;
 }
 
 std::string Cta::positions() const {
@@ -211,8 +281,11 @@ std::string Cta::positions() const {
     for (const auto& warp : warps) {
         if (warp->done()) continue;
         const RawInst& raw = *warp->instruction().raw;
-        report += format("  CTA (%u,%u,%u) warp %2d at PTX line %d `%s`: waits for %s\n", index[0], index[1], index[2],
-                         warp->id, raw.line, raw.text.c_str(), warp->waits_for.c_str());
+        std::string does = warp->waits_for.empty() ? format("runs, %llu instructions so far",
+                                                            static_cast<unsigned long long>(warp->executed))
+                                                   : "waits for " + warp->waits_for;
+        report += format("  CTA (%u,%u,%u) warp %2d at PTX line %d `%s`: %s\n", index[0], index[1], index[2], warp->id,
+                         raw.line, raw.text.c_str(), does.c_str());
     }
     return report;
 }

@@ -71,6 +71,7 @@ struct Program {
         std::string special;  // set: a special register instead of `bits`; "shared": bits is an offset in the window
     };
     std::vector<Constant> constants;
+    int cta_group = 0, cta_group_line = 0;  // that all tcgen05 instructions share; where it was first said
 };
 
 struct Mbarrier {
@@ -84,7 +85,16 @@ struct Mbarrier {
 struct NamedBarrier {
     uint32_t threads = 0;  // 0: idle
     uint32_t arrived = 0;
+    uint64_t who = 0;  // bit w: warp w has arrived in this generation
     uint64_t generation = 0;
+};
+
+// A tcgen05.dealloc or relinquish that the two CTAs of a pair execute together: where one of them stands.
+struct PairStep {
+    const Inst* inst = nullptr;  // null: none
+    int warp = 0;
+    uint32_t columns = 0;
+    bool met = false;  // the peer has come
 };
 
 struct Fragment {
@@ -120,6 +130,7 @@ class Warp {
     std::string waits_for;            // for the deadlock report
     uint64_t cluster_generation = 0;  // of the cluster barrier when this warp arrived, +1; 0: has not
     uint32_t pending_arrive = 0;      // named barrier this warp sits in, +1
+    size_t reallocations = 0;         // setmaxnreg so far
     uint64_t pending_generation = 0;
     uint64_t executed = 0;
     // Bulk groups per lane: committed groups that are not done yet, oldest first, as counts of operations left.
@@ -157,6 +168,9 @@ struct Rules {
     bool lenient_tcgen05 = false;
     bool strict = false;        // run the checkers of csrc/check
     bool grant_cancel = false;  // clusterlaunchcontrol.try_cancel succeeds while there are clusters left
+    // Nothing may run for ever: a cluster ends in an error after so many warp instructions without an event that could
+    // wake or satisfy anybody, and after so many altogether.
+    uint64_t spin_limit = uint64_t(1) << 24, instruction_limit = uint64_t(1) << 32;
 };
 
 struct RecordRequest {
@@ -210,6 +224,11 @@ class Cta {
     bool watched() const;
     BarrierRef reference(uint32_t address);  // of an mbarrier of any CTA of the cluster
 
+    void left(Warp& warp);         // all lanes of a warp have exited: barriers do not wait for them
+    bool barrier_settled(int id);  // a named barrier: completes it if nobody else can come
+    Cta& peer();                   // the other CTA of the pair; throws if there is none
+    bool meet_peer(Warp& warp, const Inst& inst, uint32_t columns);  // false: the peer CTA has yet to come
+
     bool run_warps();
     bool complete_one(bool randomly);
     bool done() const;
@@ -237,8 +256,9 @@ class Cta {
         uint32_t columns = 0;
         int start = -1;
     } pair_allocation;
-    std::map<int, int> warpgroup_registers;  // last setmaxnreg value of each warpgroup
-    uint64_t& events;                        // of the cluster: counts everything that can wake a blocked warp
+    std::map<int, std::vector<int>> warpgroup_registers;  // the setmaxnreg values of each warpgroup, in order
+    PairStep pair_step;
+    uint64_t& events;  // of the cluster: counts everything that can wake a blocked warp
     Stats stats;
 
   private:
@@ -257,6 +277,7 @@ class Cluster {
     Cluster(const Cluster&) = delete;
     void run();  // to completion; throws Fault with the location added
     Stats stats() const;
+    void settle_barrier();  // completes barrier.cluster if every warp has arrived or exited
 
     const Program& program;
     const Launch& launch;
@@ -267,6 +288,11 @@ class Cluster {
     std::vector<std::unique_ptr<Cta>> ctas;
     std::vector<Observer*> observers;
     uint64_t tasks = 0;  // asynchronous operations issued so far
+
+  private:
+    void check_progress();
+
+    uint64_t seen_events_ = 0, seen_instructions_ = 0;  // when an event was last noticed
 };
 
 template <class F>

@@ -1,7 +1,5 @@
-// tcgen05: TMEM allocation, loads and stores, MMA and commit.
-#include <utility>
-
-#include "binder.h"
+// tcgen05: TMEM loads and stores, MMA and commit.
+#include "tcgen05.h"
 
 namespace fa4emu {
 
@@ -17,7 +15,7 @@ Status fence(Warp& warp, const Inst& inst, u32) {
 
 // arg[0]: of the loads rather than the stores
 Status wait_for_tmem(Warp& warp, const Inst& inst, u32 mask) {
-    warp.require_converged(mask, "tcgen05.wait");
+    require_all(mask, "tcgen05.wait");
     bool loads = inst.arg[0];
     size_t in_flight = (loads ? warp.tmem_loads : warp.tmem_stores).size();
     if (in_flight) {
@@ -25,79 +23,6 @@ Status wait_for_tmem(Warp& warp, const Inst& inst, u32 mask) {
         return Status::blocked;
     }
     warp.cta.notify([&](Observer& o) { o.tmem_waited(warp, loads); });
-    return Status::next;
-}
-
-u32 uniform(Warp& warp, int slot, u32 mask, const char* what) {
-    const u32* values = warp.r32(slot);
-    u32 first = values[__builtin_ctz(mask)];
-    for_lanes(mask, [&](int lane) {
-        if (values[lane] != first) throw Fault(format("%s differs between lanes", what));
-    });
-    return first;
-}
-
-// Allocates in this CTA and, for a pair, in the other one at the same moment: the first of the two waits. -1: not yet.
-int allocate(Warp& warp, const Inst& inst, u32 columns) {
-    Cta& cta = warp.cta;
-    auto announce = [&](Warp& who, int start) {
-        cta.notify([&](Observer& o) { o.tmem_allocated(who, inst, u32(start), columns); });
-    };
-    auto no_room = [&](const Cta& where) {
-        warp.waits_for = format("tcgen05.alloc of %u columns, %u are taken", columns, where.tmem.allocated_columns());
-        return -1;
-    };
-    Cta::PairAllocation& own = cta.pair_allocation;
-    if (own.start >= 0) return std::exchange(own, {}).start;  // the other CTA has done it
-    bool pair = inst.arg[0] == 2;
-    Cta* peer = pair ? &cta.owner((cta.rank ^ 1) << 24) : nullptr;
-    if (pair && !peer->pair_allocation.warp) {
-        own = {&warp, columns, -1};
-        warp.waits_for = "the pair's other CTA to execute tcgen05.alloc";
-        return -1;
-    }
-    if (pair && peer->pair_allocation.columns != columns)
-        throw Fault(format("tcgen05.alloc: %u columns here, %u in the pair's other CTA", columns,
-                           peer->pair_allocation.columns));
-    int start = cta.tmem.alloc(columns);
-    if (start < 0) return no_room(cta);
-    announce(warp, start);
-    if (pair) {
-        Cta::PairAllocation& other = peer->pair_allocation;
-        other.start = peer->tmem.alloc(columns);
-        if (other.start < 0) throw Fault("tcgen05.alloc: the pair's other CTA has no room");
-        announce(*other.warp, other.start);
-        cta.events++;
-    }
-    return start;
-}
-
-Status alloc(Warp& warp, const Inst& inst, u32 mask) {
-    warp.require_converged(mask, "tcgen05.alloc");
-    Cta& cta = warp.cta;
-    u32 columns = uniform(warp, inst.s[1], mask, "the column count");
-    u32 at = cta.local(uniform(warp, inst.s[0], mask, "the address") + u32(inst.imm));
-    if (at % 4) throw Fault("tcgen05.alloc writes to an address that is not 4-byte aligned");
-    int start = allocate(warp, inst, columns);
-    if (start < 0) return Status::blocked;
-    cta.notify([&](Observer& o) { o.accessed(warp, inst, {true, AccessKind::write, 4, 1, {cta.kernel_address(at)}}); });
-    std::memcpy(cta.shared.at(at, 4), &start, 4);
-    return Status::next;
-}
-
-Status dealloc(Warp& warp, const Inst& inst, u32 mask) {
-    warp.require_converged(mask, "tcgen05.dealloc");
-    u32 column = uniform(warp, inst.s[0], mask, "the address"),
-        columns = uniform(warp, inst.s[1], mask, "the column count");
-    warp.cta.tmem.dealloc(column, columns);
-    warp.cta.notify([&](Observer& o) { o.tmem_freed(warp, inst, column, columns); });
-    warp.cta.events++;
-    return Status::next;
-}
-
-Status relinquish(Warp& warp, const Inst&, u32 mask) {
-    warp.require_converged(mask, "tcgen05.relinquish_alloc_permit");
-    warp.cta.tmem.relinquish();
     return Status::next;
 }
 
@@ -125,7 +50,7 @@ u64 announce(Warp& warp, const Inst& inst, u32 address, Task::Kind kind) {
 // hold their values at once: compilers move them to other registers before tcgen05.wait::ld, and a checker tells a move
 // from a use. But until the load is complete its columns must not change.
 Status tmem_load(Warp& warp, const Inst& inst, u32 mask) {
-    warp.require_converged(mask, "tcgen05.ld");
+    require_all(mask, "tcgen05.ld");
     u32 address = uniform(warp, inst.s[0], mask, "the TMEM address") + u32(inst.imm);
     size_t words = inst.list.size() * kLanes;
     auto load = [&warp, &inst, address](u32* values) {
@@ -150,7 +75,7 @@ Status tmem_load(Warp& warp, const Inst& inst, u32 mask) {
 }
 
 Status tmem_store(Warp& warp, const Inst& inst, u32 mask) {
-    warp.require_converged(mask, "tcgen05.st");
+    require_all(mask, "tcgen05.st");
     u32 address = uniform(warp, inst.s[0], mask, "the TMEM address") + u32(inst.imm);
     u64 task = announce(warp, inst, address, Task::tmem_store);
     auto store = [&warp, &inst, address](const u32* values) {
@@ -171,7 +96,7 @@ Status tmem_store(Warp& warp, const Inst& inst, u32 mask) {
 // What an MMA touches, for the observers.
 Footprint mma_footprint(Cta& cta, const MmaArgs& args) {
     Footprint out;
-    Cta* ctas[2] = {&cta, args.cta_group == 2 ? &cta.owner((cta.rank | 1) << 24) : nullptr};
+    Cta* ctas[2] = {&cta, args.cta_group == 2 ? &cta.peer() : nullptr};
     visit_mma(
         args, [&](int c, u32 offset) { out.shared.push_back({ctas[c], offset, 16, false}); },
         [&](int c, const TmemBlock& block) {
@@ -188,7 +113,7 @@ Status issue_mma(Warp& warp, const Inst& inst, u32 mask) {
         MmaArgs args;
         if (inst.arg[2] == 2) {
             if (cta.rank & 1) throw Fault("tcgen05.mma.cta_group::2 must be issued by the CTA of even rank");
-            Cta& peer = cta.owner((cta.rank | 1) << 24);
+            Cta& peer = cta.peer();
             args.cta_group = 2;
             args.cta[1] = {&peer.shared, &peer.tmem};
         }
@@ -227,6 +152,7 @@ Status commit(Warp& warp, const Inst& inst, u32 mask) {
         u32 ranks = inst.list.empty() ? 0 : warp.r32(inst.list[0])[lane] & 0xFFFF;
         std::vector<u32> targets;
         if (inst.list.empty()) targets.push_back(barrier);
+        if (!inst.list.empty() && !ranks) throw Fault("the multicast mask names no CTA");
         for (; ranks; ranks &= ranks - 1) targets.push_back((barrier & 0xFFFFFF) | u32(__builtin_ctz(ranks)) << 24);
         Task task{Task::commit, ++cta.cluster.tasks, &warp, lane, &inst, {}};
         for (u32 at : targets) {
@@ -243,15 +169,6 @@ Status commit(Warp& warp, const Inst& inst, u32 mask) {
                         "commit", &inst, task.id});
     });
     return Status::next;
-}
-
-int cta_group(Binder& b) { return b.take_one({"cta_group::1", "cta_group::2"}) == "cta_group::2" ? 2 : 1; }
-
-void bind_address(Binder& b, size_t i) {
-    const Operand& operand = b.raw.operands.at(i);
-    if (operand.kind != Operand::address) b.fail("expected an address");
-    b.inst.s[0] = b.slot_of(operand.items[0], RegClass::b32);
-    b.inst.imm = operand.value;
 }
 
 // immHalfSplitoff: columns between the two halves of a 16x32bx2 access.
@@ -277,7 +194,7 @@ bool bind_ld_st(Binder& b, bool loads) {
     b.inst.arg[2] = b.take(loads ? "pack::16b" : "unpack::16b");
     bool halves = shape == "16x32bx2";
     b.operands(halves ? 3 : 2);
-    bind_address(b, loads ? 1 : 0);
+    bind_tmem_address(b, loads ? 1 : 0);
     if (halves) b.inst.arg[3] = half_split(b, b.raw.operands[loads ? 2 : 1], loads);
     const Operand& data = b.raw.operands[loads ? 0 : halves ? 2 : 1];
     if (data.kind == Operand::vector)
@@ -324,7 +241,7 @@ bool bind_mma(Binder& b) {
     bool scaled = b.raw.operands.size() == predicate + 2;
     b.operands(predicate + (scaled ? 2 : 1));
     if (scaled) b.inst.arg[3] |= scale_input_d(b, b.raw.operands[predicate + 1], kind) << 8;
-    bind_address(b, 0);
+    bind_tmem_address(b, 0);
     const Operand& a = b.raw.operands[1];
     b.inst.arg[0] = a.kind == Operand::address;
     if (b.inst.arg[0]) {
@@ -364,27 +281,10 @@ bool bind_tcgen05(Binder& b) {
         b.take_one({"mbarrier::arrive::one"}), b.take_one({"shared::cluster", "shared::cta"}), b.take_one({"b64"});
         bool multicast = b.take("multicast::cluster");
         b.operands(multicast ? 2 : 1);
-        bind_address(b, 0);
+        bind_tmem_address(b, 0);
         if (multicast) b.inst.list.push_back(b.source(1, RegClass::b32));
         b.inst.run = commit;
-    } else if (b.take("alloc")) {
-        b.inst.arg[0] = cta_group(b);
-        b.take("sync"), b.take("aligned"), b.take("shared::cta"), b.take_one({"b32"});
-        b.operands(2);
-        bind_address(b, 0);
-        b.inst.s[1] = b.source(1, RegClass::b32);
-        b.inst.run = alloc;
-    } else if (b.take("dealloc")) {
-        cta_group(b);  // both CTAs of a pair execute it, each on its own tensor memory
-        b.take("sync"), b.take("aligned"), b.take_one({"b32"});
-        b.operands(2);
-        b.inst.s[0] = b.source(0, RegClass::b32), b.inst.s[1] = b.source(1, RegClass::b32);
-        b.inst.run = dealloc;
-    } else if (b.take("relinquish_alloc_permit")) {
-        cta_group(b);  // both CTAs of a pair execute it, each on its own tensor memory
-        b.take("sync"), b.take("aligned");
-        b.inst.run = relinquish;
-    } else {
+    } else if (!bind_tcgen05_alloc(b)) {
         b.fail("unsupported tcgen05 instruction");
     }
     return true;

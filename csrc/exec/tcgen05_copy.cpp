@@ -19,7 +19,7 @@ Status copy(Warp& warp, const Inst& inst, u32 mask) {
         std::vector<Cta*> ctas{&cta};
         if (inst.arg[2] == 2) {
             if (cta.rank & 1) throw Fault("tcgen05.cp.cta_group::2 must be issued by the CTA of even rank");
-            ctas.push_back(&cta.owner((cta.rank | 1) << 24));
+            ctas.push_back(&cta.peer());
         }
         uint64_t id = 0;
         if (cta.watched()) {

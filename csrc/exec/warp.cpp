@@ -146,6 +146,7 @@ bool Warp::run_loop(int budget) {
             merge();
             current = 0;
             if (kWatched && fragments.empty()) cta.notify([&](Observer& o) { o.left(*this); });
+            if (fragments.empty()) cta.left(*this);
         }
         if (fragments.size() > 1) {
             merge();

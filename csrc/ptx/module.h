@@ -48,6 +48,7 @@ struct KernelText {
     std::vector<Param> params;
     uint32_t params_bytes = 0;
     uint32_t reqntid[3] = {0, 0, 0};
+    uint32_t maxnreg = 0;  // 0: not said
     uint32_t min_ctas_per_sm = 1;
     int registers[3] = {0, 0, 0};  // by RegClass
     std::vector<RawInst> instructions;

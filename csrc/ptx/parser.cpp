@@ -165,7 +165,9 @@ class Parser {
             for (int i = 1; accept(","); i++) out[i] = number();
         } else if (word == ".minnctapersm") {
             kernel.min_ctas_per_sm = number();
-        } else if (word == ".maxnreg" || word == ".maxnctapersm") {
+        } else if (word == ".maxnreg") {
+            kernel.maxnreg = number();
+        } else if (word == ".maxnctapersm") {
             number();
         } else {
             throw PtxError(at, word, "unknown kernel directive");

@@ -64,11 +64,15 @@ int Tmem::alloc(uint32_t columns) {
     if (columns < 32 || columns > kColumns || (columns & (columns - 1)))
         throw Fault(format("tcgen05.alloc: %u columns; a power of two from 32 to 512 is needed", columns));
     if (relinquished_) throw Fault("tcgen05.alloc after tcgen05.relinquish_alloc_permit in this CTA");
+    if (columns > last_columns_)
+        throw Fault(format("tcgen05.alloc of %u columns after one of %u: the count must not increase within a CTA",
+                           columns, last_columns_));
     for (uint32_t start = 0; start + columns <= kColumns; start += 32) {
         auto begin = allocated_.begin() + start, end = begin + columns;
         if (std::find(begin, end, true) != end) continue;
         std::fill(begin, end, true);
         allocations_.emplace_back(start, columns);
+        last_columns_ = columns;
         return int(start);
     }
     return -1;

@@ -44,6 +44,7 @@ class Tmem {
     std::vector<uint32_t> words_;  // [lane][column]
     std::vector<bool> allocated_;  // by column
     std::vector<std::pair<uint32_t, uint32_t>> allocations_;
+    uint32_t last_columns_ = kColumns;  // of the last allocation: none may be larger
     bool relinquished_ = false;
 };
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fa4_cute.emulator import Machine, Module, RunStats, Schedule
+from fa4_cute.emulator import Limits, Machine, Module, RunStats, Schedule
 
 HEADER = ".version 9.0\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
 REGISTERS = ".reg .pred %p<16>;\n.reg .b16 %h<16>;\n.reg .b32 %r<256>;\n.reg .f32 %f<32>;\n.reg .b64 %q<64>;\n"
@@ -40,6 +40,7 @@ class Launch:
     directives: str = ""
     strict: bool = False
     grant_cancel: bool = False
+    limits: Limits = field(default_factory=Limits)
 
 
 def kernel_text(body: str, buffers: tuple[str, ...], launch: Launch) -> str:
@@ -73,6 +74,7 @@ def run(body: str, buffers: dict[str, np.ndarray] | None = None, launch: Launch 
         schedule=launch.schedule,
         strict=launch.strict,
         grant_cancel=launch.grant_cancel,
+        limits=launch.limits,
     )
 
 

@@ -7,6 +7,7 @@ from ptx_harness import Launch, lanes, one, run
 from fa4_cute.emulator import EmulationError, Schedule
 
 LANE = np.arange(32, dtype=np.uint32)
+BOUND = ".reqntid 512, 1, 1"  # setmaxnreg asks for a bound
 VALUE = (1000 + LANE * LANE).astype(np.uint32)
 
 
@@ -162,17 +163,17 @@ bra END;
 TAKE:
 setmaxnreg.inc.sync.aligned.u32 184;
 END:"""
-    run(body, {}, Launch(block=512, schedule=schedule))
+    run(body, {}, Launch(block=512, schedule=schedule, directives=BOUND))
 
 
 def test_register_reallocation_over_the_pool():
     with pytest.raises(EmulationError, match=r"setmaxnreg: \d+ more registers, 0 of the pool are free"):
-        run("setmaxnreg.inc.sync.aligned.u32 136;", {}, Launch(block=512))
+        run("setmaxnreg.inc.sync.aligned.u32 136;", {}, Launch(block=512, directives=BOUND))
 
 
 def test_register_reallocation_in_the_wrong_direction():
     with pytest.raises(EmulationError, match=r"setmaxnreg\.inc to 64 from 128"):
-        run("setmaxnreg.inc.sync.aligned.u32 64;", {}, Launch(block=512))
+        run("setmaxnreg.inc.sync.aligned.u32 64;", {}, Launch(block=512, directives=BOUND))
 
 
 def test_elect_by_one_lane_with_a_full_mask():

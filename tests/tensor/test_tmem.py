@@ -102,9 +102,13 @@ def test_two_halves(core, num, pack, half, split):
 
 def test_allocation(core):
     tmem = core._Tmem()
-    assert [tmem.alloc(256), tmem.alloc(128), tmem.alloc(256), tmem.alloc(128)] == [0, 256, -1, 384]
+    assert [tmem.alloc(256), tmem.alloc(256), tmem.alloc(256)] == [0, 256, -1]
+    tmem.dealloc(256, 256)
+    assert [tmem.alloc(128), tmem.alloc(128), tmem.alloc(128)] == [256, 384, -1]
     tmem.dealloc(256, 128)
     assert tmem.allocated_columns() == 384
+    with pytest.raises(RuntimeError, match="256 columns after one of 128: the count must not increase"):
+        tmem.alloc(256)
     for bad in (0, 16, 48, 1024):
         with pytest.raises(RuntimeError, match="power of two"):
             tmem.alloc(bad)

@@ -12,7 +12,17 @@ except ImportError as error:  # pragma: no cover - a packaging matter
         "and without FA4_CUTE_NO_EMULATOR"
     ) from error
 
-from .machine import Deadlock, EmulationError, Finding, Machine, Recorder, Schedule, Violation, encode_tensor_map
+from .machine import (
+    Deadlock,
+    EmulationError,
+    Finding,
+    Limits,
+    Machine,
+    Recorder,
+    Schedule,
+    Violation,
+    encode_tensor_map,
+)
 from .module import Module, Param
 
 PtxError = _core.PtxError
@@ -22,6 +32,7 @@ __all__ = [
     "Deadlock",
     "EmulationError",
     "Finding",
+    "Limits",
     "Machine",
     "Module",
     "Param",

@@ -87,6 +87,20 @@ class Schedule:
         return f"Schedule.random({self.seed})" if self.mode == "random" else f"Schedule.{self.mode}()"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """When a run that does not end is stopped with a Deadlock, in warp instructions of a cluster.
+
+    spins: since the last event that a warp could wait for (a barrier or a copy that completed, ...), so that polling
+    for what never comes ends. instructions: altogether.
+    """
+
+    spins: int = 1 << 24
+    instructions: int = 1 << 32
+
+
+SMEM_BYTES = 227 * 1024  # of a CTA of sm_100, static and dynamic together
+THREADS = 1024  # of a CTA
 _SHOWN = 20  # findings in the text of a Violation
 _MODES = {"eager": 0, "lazy": 1, "random": 2}
 
@@ -134,6 +148,7 @@ class Machine:
         grant_cancel: bool = False,
         role_of: Callable[[int], str] | None = None,
         recorder: Recorder | None = None,
+        limits: Limits | None = None,
     ) -> Any:
         """Runs a kernel to completion and returns RunStats.
 
@@ -149,9 +164,14 @@ class Machine:
         recorder: takes down what one cluster does, whether the launch succeeds or raises.
 
         Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
-        deadlock (Deadlock, with every warp's position) and, in a strict run, for findings (Violation). ValueError for
-        a launch shape that no device would accept.
+        deadlock or a run without end (Deadlock, with every warp's position) and, in a strict run, for findings
+        (Violation). ValueError for a launch shape that no device would accept.
         """
+        if not 1 <= block[0] * block[1] * block[2] <= THREADS:
+            raise ValueError(f"block: got {block}, wanted 1 to {THREADS} threads")
+        static = module.static_shared_bytes
+        if not 0 <= smem_bytes <= SMEM_BYTES - static:
+            raise ValueError(f"smem_bytes: got {smem_bytes} besides {static} static bytes, a CTA has {SMEM_BYTES}")
         if any(n % c for n, c in zip(grid, cluster, strict=True)) or cluster[0] * cluster[1] * cluster[2] > 16:
             raise ValueError(f"cluster: got {cluster}, must divide the grid {grid} and have at most 16 CTAs")
         required = module.block(kernel)
@@ -161,6 +181,7 @@ class Machine:
         if len(params) != wanted:
             raise ValueError(f"params: got {len(params)} bytes, the kernel takes {wanted}")
         schedule = schedule or Schedule.eager()
+        limits = limits or Limits()
         report = _core.launch(
             module.program(kernel),
             self._memory,
@@ -177,6 +198,8 @@ class Machine:
             grant_cancel,
             recorder.cluster if recorder else -1,
             recorder.limit if recorder else 0,
+            limits.spins,
+            limits.instructions,
         )
         if recorder:
             recorder.recording = report.recording

@@ -31,6 +31,12 @@ class Module:
         names: list[str] = self._text.kernels()
         return names
 
+    @property
+    def static_shared_bytes(self) -> int:
+        """Shared memory that the module itself declares."""
+        size: int = self._text.static_shared_bytes
+        return size
+
     def params(self, kernel: str) -> list[Param]:
         """The parameters of a kernel in order."""
         return [Param(*entry) for entry in self._text.params(kernel)]
