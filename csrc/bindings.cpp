@@ -51,7 +51,7 @@ NB_MODULE(_core, m) {
             std::vector<std::tuple<int, std::string, int>> out;
             for (const Inst& inst : self.code) {
                 auto file = self.module_info.files.find(inst.raw->file);
-                if (file != self.module_info.files.end())
+                if (file != self.module_info.files.end() && inst.raw->source_line)  // line 0: the compiler's own
                     out.emplace_back(inst.raw->line, file->second, inst.raw->source_line);
             }
             return out;

@@ -69,7 +69,7 @@ Report run_grid(const Program& program, const Launch& asked, GlobalView& global,
     std::mutex mutex;
     SharingChecker sharing;
     Report total;
-    Findings findings;
+    std::map<uint64_t, std::vector<Finding>> found;  // by cluster, so that their order is not that of the threads
     std::map<int, bool> waits;
     if (launch.rules.grant_cancel) {
         workers = 1;  // which cluster takes which must not depend on timing
@@ -87,10 +87,8 @@ Report run_grid(const Program& program, const Launch& asked, GlobalView& global,
             std::lock_guard lock(mutex);
             total.stats.add(outcome.stats);
             for (const auto& [line, waited] : outcome.waits) waits[line] |= waited;
-            for (const Finding& finding : outcome.findings.all()) findings.add(finding);
+            if (!outcome.findings.all().empty()) found[i] = outcome.findings.all();
             if (outcome.recording) total.recording = outcome.recording;
-            if (!outcome.error.empty() || !outcome.findings.all().empty())
-                total.suspect = total.suspect < 0 ? int64_t(i) : std::min(total.suspect, int64_t(i));
             if (!outcome.error.empty() && i < failed_at)
                 failed_at = i, total.error = outcome.error, total.deadlock = outcome.deadlock;
         }
@@ -99,7 +97,12 @@ Report run_grid(const Program& program, const Launch& asked, GlobalView& global,
     for (int i = 1; i < workers; i++) threads.emplace_back(work);
     work();
     for (auto& thread : threads) thread.join();
+    Findings findings;
+    for (const auto& [number, ones] : found)
+        for (const Finding& finding : ones) findings.add(finding);
     total.findings = findings.all();
+    if (!found.empty()) total.suspect = int64_t(found.begin()->first);
+    if (!total.error.empty()) total.suspect = int64_t(failed_at.load());
     for (const auto& [line, waited] : waits)
         if (!waited) total.stats.idle_waits.push_back(line);
     return total;

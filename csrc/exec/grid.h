@@ -12,7 +12,7 @@ struct Report {
     std::vector<Finding> findings;  // of a strict run
     std::string error;              // of the first cluster that failed; empty: none did
     bool deadlock = false;
-    int64_t suspect = -1;                  // first cluster with an error or a finding; -1: none
+    int64_t suspect = -1;                  // first cluster with an error, else with a finding; -1: none
     std::shared_ptr<Recording> recording;  // of the cluster asked for; null: none was, or it did not run
 };
 

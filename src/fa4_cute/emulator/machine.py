@@ -207,15 +207,15 @@ class Machine:
         return report.stats
 
 
+def with_roles(text: str, role_of: Callable[[int], str]) -> str:
+    """The text with the role behind each warp's number."""
+    return re.sub(r"\bwarp +(\d+)\b", lambda m: f"{m.group()} ({role_of(int(m.group(1)))})".replace(" ()", ""), text)
+
+
 def _raise_for(report: Any, schedule: Schedule, role_of: Callable[[int], str]) -> None:
     """The exception that a report calls for, if any."""
     if not report.error and not report.findings:
         return
-
-    def with_roles(text: str) -> str:
-        return re.sub(
-            r"\bwarp +(\d+)\b", lambda m: f"{m.group()} ({role_of(int(m.group(1)))})".replace(" ()", ""), text
-        )
 
     lines = [report.error.rstrip()] if report.error else []
     if report.findings:
@@ -225,7 +225,7 @@ def _raise_for(report: Any, schedule: Schedule, role_of: Callable[[int], str]) -
         if len(report.findings) > _SHOWN:
             lines.append(f"  and {len(report.findings) - _SHOWN} more")
     lines.append(f"under {schedule}")
-    message = with_roles("\n".join(lines))
+    message = with_roles("\n".join(lines), role_of)
     if report.findings:
         error = Violation(message, report.findings)
     else:

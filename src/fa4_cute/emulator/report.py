@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from . import timeline
-from .machine import Recorder
+from .machine import Recorder, with_roles
 from .module import Module
 from .names import Names
 
@@ -51,42 +51,55 @@ def render(
         raise ValueError(f"recorder: nothing was recorded of cluster {recorder.cluster}: it did not run")
     names = names or Names()
     sources = {line: place(*at) for line, at in Module(subject.ptx).sources(subject.kernel).items()}
-    seen = {(kind, line, other): (here, there) for kind, line, other, here, there in recording.sightings}
-
-    def linked(text: str) -> markupsafe.Markup:
-        text = timeline.name_mbarriers(text, names)
-        return markupsafe.Markup(
-            _PTX_LINE.sub(r'<a href="#" data-line="\1">PTX line \1</a>', str(markupsafe.escape(text)))
-        )
-
-    findings = []
-    for finding in subject.findings:
-        here, there = seen.get((finding.kind, finding.line, finding.other_line), (None, None))
-        findings.append(
-            {
-                "kind": finding.kind,
-                "text": linked(finding.text),
-                "count": finding.count,
-                "lines": [line for line in (finding.line, finding.other_line) if line],
-                "sources": [sources[line] for line in (finding.line, finding.other_line) if line in sources],
-                "at": here[2] if here else None,
-                "other_at": there[2] if there else None,
-            }
-        )
     data = timeline.build(recording, role_of, names)
     data.update(listing=listing(subject.ptx), sources=sources)
+
+    def linked(text: str) -> Any:
+        text = str(markupsafe.escape(timeline.name_mbarriers(text, names)))
+        return markupsafe.Markup(_PTX_LINE.sub(r'<a href="#" data-line="\1">PTX line \1</a>', text))
+
     page = resources.files(__package__).joinpath("report_page")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return environment.from_string(page.joinpath("page.html.jinja").read_text()).render(
         subject=subject,
         outcome=linked(subject.outcome),
-        findings=findings,
+        findings=[_row(group, recording, sources, role_of) for group in _grouped(subject.findings)],
+        linked=linked,
         recording=recording,
         data=data,
         style=markupsafe.Markup(page.joinpath("style.css").read_text()),
         script=markupsafe.Markup(page.joinpath("timeline.js").read_text()),
     )
+
+
+def _grouped(findings: tuple[Any, ...]) -> list[list[Any]]:
+    """Findings of one kind that clash with the same PTX line belong together: a missing wait has many victims."""
+    groups: dict[tuple[str, int, int], list[Any]] = {}
+    for finding in findings:
+        key = (finding.kind, finding.other_line, 0 if finding.other_line else finding.line)
+        groups.setdefault(key, []).append(finding)
+    return list(groups.values())
+
+
+def _row(group: list[Any], recording: Any, sources: dict[int, str], role_of: Callable[[int], str]) -> dict[str, Any]:
+    """A row of the page's table: the first finding of a group, with its place in the lanes, and the lines of all."""
+    first = group[0]
+    lines = [line for line in (first.line, first.other_line) if line]
+    here = there = None
+    for kind, line, other_line, at, other_at in recording.sightings:
+        if (kind, line, other_line) == (first.kind, first.line, first.other_line):
+            here, there = at, other_at
+    return {
+        "kind": first.kind,
+        "text": with_roles(first.text, role_of),
+        "count": sum(finding.count for finding in group),
+        "lines": lines,
+        "further": [finding.line for finding in group[1:]],
+        "sources": sorted({sources[line] for line in lines if line in sources}),
+        "at": here[2] if here else None,
+        "other_at": there[2] if there else None,
+    }
 
 
 def place(file: str, line: int) -> str:

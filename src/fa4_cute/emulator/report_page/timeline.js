@@ -203,6 +203,7 @@ function showLines(lines) {
 
 function fillListing() {
   let source = "";
+  listing.classList.toggle("bare", !Object.keys(REPORT.sources).length);
   for (const [number, text] of REPORT.listing) {
     const row = document.createElement("div"), label = document.createElement("b");
     row.id = "L" + number;
@@ -215,13 +216,18 @@ function fillListing() {
 }
 
 function fillLegend() {
-  const used = new Set();
-  for (const row of rows) if (row.lane) for (const entry of row.lane.entries) used.add(entry[2]);
-  for (const what of Object.keys(COLOURS)) {
-    if (!used.has(what)) continue;
+  const used = new Map();  // colour -> what it stands for
+  for (const row of rows) {
+    for (const entry of row.lane ? row.lane.entries : []) {
+      const colour = COLOURS[entry[2]] || "#999";
+      if (!used.has(colour)) used.set(colour, new Set());
+      used.get(colour).add(entry[2]);
+    }
+  }
+  for (const [colour, meanings] of used) {
     const item = document.createElement("span"), swatch = document.createElement("i");
-    swatch.style.background = COLOURS[what];
-    item.append(swatch, what);
+    swatch.style.background = colour;
+    item.append(swatch, [...meanings].join(", "));
     document.getElementById("legend").append(item);
   }
 }
