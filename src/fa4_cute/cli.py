@@ -94,7 +94,7 @@ def verify(args: argparse.Namespace) -> int:
         console.print(f"case {number}: {wrong}\n  again: {again}", highlight=False, markup=False)
     if args.report:
         number, shape = next(((n, shape) for n, shape in cases if n in failed), cases[0])
-        replay.write_report(args.report, number, shape, args)
+        replay.write_report(args.report, number, shape, args, failed.get(number, ""))
         console.print(f"report of case {number}: {args.report}", highlight=False)
     good = verify_device(console) and not failed
     console.print("all right" if good else "[red]there are wrong results")

@@ -40,8 +40,8 @@ def command(case: int, arch: str, schedule: str, strict: bool) -> str:
     return " ".join(words)
 
 
-def write_report(path: Path, case: int, shape: Any, args: argparse.Namespace) -> None:
-    """Runs a case (cli.Shape) again, with what it does recorded, and writes the report of it."""
+def write_report(path: Path, case: int, shape: Any, args: argparse.Namespace, verdict: str) -> None:
+    """Runs a case (cli.Shape) again, with what it does recorded, and writes the report of it. verdict: what is wrong."""
     from .emulator import forward_report
 
     html = forward_report.of_case(
@@ -51,6 +51,7 @@ def write_report(path: Path, case: int, shape: Any, args: argparse.Namespace) ->
         arch=args.arch,
         schedule=schedule_of(args.schedule),
         strict=args.strict,
+        verdict=verdict,
         replay=command(case, args.arch, args.schedule, args.strict),
     )
     path.write_text(html, encoding="utf-8")

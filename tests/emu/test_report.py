@@ -182,6 +182,11 @@ def test_the_cluster_that_fails_is_the_one_recorded(ptx):
     assert "the kernel trapped" in parsed.text and "Cluster 1, first CTA (1, 0, 0)" in parsed.text
 
 
+def test_wrong_results_are_not_called_clean(ptx):
+    text = Parsed(page(ptx, verdict="O is off by 3")).text
+    assert "O is off by 3" in text and "failed" in text and "found nothing" not in text
+
+
 def test_a_cluster_that_does_not_run_has_no_report(ptx):
     recorder = Recorder(cluster=99)
     recorded(ptx, recorder)

@@ -20,12 +20,14 @@ def of_case(
     schedule: Schedule | None = None,
     strict: bool = True,
     replay: str = "",
+    verdict: str = "",
     ptx: str | None = None,
 ) -> str:
     """Runs a case (query, key and value, and the keyword arguments of forward.run) and returns its report as HTML.
 
     The first cluster is recorded, or of a run that goes wrong the first one that does. ptx replaces the kernel's text,
-    which is otherwise compiled again with line information. ValueError for a problem that launches nothing.
+    which is otherwise compiled again with line information; verdict says what is wrong with
+    the results of a run that ends without an error. ValueError for a problem that launches nothing.
     """
     config = plan(check(*inputs, **options), arch).config
     ptx = ptx or compile_forward(config, line_info=True).ptx
@@ -44,7 +46,7 @@ def of_case(
         ptx=ptx,
         kernel=Module(ptx).kernels[0],
         schedule=str(schedule),
-        outcome=str(error) if error else "",
+        outcome=str(error) if error else verdict,
         findings=tuple(getattr(error, "findings", ())),
         replay=replay,
     )

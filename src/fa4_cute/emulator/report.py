@@ -23,7 +23,7 @@ _PTX_LINE = re.compile(r"PTX line (\d+)")
 class Subject:
     """What a report tells of.
 
-    outcome: the text of the exception that the run ended with, or empty for a clean run; findings: those of a
+    outcome: the text of the exception that the run ended with, or what is wrong with its results; empty: nothing; findings: those of a
     Violation; replay: the command that repeats the run.
     """
 
