@@ -20,6 +20,7 @@ Cta::Cta(Cluster& in, uint32_t cta_rank, const uint32_t cta_index[3])
       shared(shared_bytes.data(), uint32_t(shared_bytes.size())),
       events(in.events),
       random_(launch.schedule.seed * 1000003 + cta_index[0] + 4099 * cta_index[1] + 65537 * cta_index[2]) {
+    if (launch.schedule.mode == Schedule::random) habit_ = draw_habit();
     uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
     uint32_t count = (threads + kLanes - 1) / kLanes;
     // What the driver gives each thread before setmaxnreg: .maxnreg or an even share of the register file, at most 255.
@@ -133,7 +134,8 @@ void Cta::submit_tmem(Warp& warp, AsyncOp op, bool loads) {
 bool Cta::complete_one(bool randomly) {
     size_t mmas = mma_queue_.empty() ? 0 : 1, choices = mmas + copies_.size() + tmem_in_flight_;
     if (!choices) return false;
-    size_t pick = randomly ? random_() % choices : 0;
+    size_t pick = !randomly ? 0 : habit_.newest_first ? choices - 1 - random_() % std::min<size_t>(choices, 2)
+                                                      : random_() % choices;
     if (pick < mmas) {
         AsyncOp op = std::move(mma_queue_.front());
         mma_queue_.pop_front();
@@ -163,28 +165,58 @@ bool Cta::complete_one(bool randomly) {
     return false;
 }
 
+Cta::Habit Cta::draw_habit() {
+    Habit habit;
+    switch (random_() % 4) {
+        case 0:  // mixed
+            break;
+        case 1:  // work completes late, newest first
+            habit.completes_one_in = 0, habit.newest_first = true;
+            break;
+        case 2:  // work completes soon, warps take small turns
+            habit.completes_one_in = 1, habit.longest_turn = 4;
+            break;
+        default:  // work completes rarely
+            habit.completes_one_in = 16;
+            break;
+    }
+    if (random_() % 2) habit.starved = uint32_t(random_() & random_());
+    return habit;
+}
+
+// One turn of a warp. Returns whether it got anywhere.
+bool Cta::turn(Warp& warp, int budget) {
+    if (warp.done() || warp.blocked_at_event == events) return false;
+    uint64_t before = events;
+    bool progress;
+    try {
+        progress = warp.run(budget);
+    } catch (const Fault& fault) {
+        const RawInst& raw = *warp.instruction().raw;
+        throw Fault(format("CTA (%u,%u,%u) warp %d, PTX line %d `%s`: %s", index[0], index[1], index[2], warp.id,
+                           raw.line, raw.text.c_str(), fault.what()));
+    }
+    bool blocked = !warp.done() && !warp.waits_for.empty();
+    warp.blocked_at_event = blocked && before == events ? events : 0;
+    return progress;
+}
+
 bool Cta::run_warps() {
     bool progress = false;
-    bool randomly = launch.schedule.mode == Schedule::random;
     size_t count = warps.size();
-    size_t first = randomly ? random_() % count : 0;
-    for (size_t k = 0; k < count; k++) {
-        Warp& warp = *warps[(first + k) % count];
-        if (warp.done() || warp.blocked_at_event == events) continue;
-        // Random schedules mix warps that are starved with warps that run far ahead, in place of uniform jitter.
-        if (randomly && random_() % 4 == 0) continue;
-        int budget = randomly ? int(1) << random_() % 11 : kQuantum;
-        uint64_t before = events;
-        try {
-            progress |= warp.run(budget);
-        } catch (const Fault& fault) {
-            const RawInst& raw = *warp.instruction().raw;
-            throw Fault(format("CTA (%u,%u,%u) warp %d, PTX line %d `%s`: %s", index[0], index[1], index[2], warp.id,
-                               raw.line, raw.text.c_str(), fault.what()));
+    if (launch.schedule.mode != Schedule::random) {
+        for (const auto& warp : warps) progress |= turn(*warp, kQuantum);
+        return progress;
+    }
+    size_t first = random_() % count;
+    for (bool starved : {false, true}) {
+        for (size_t k = 0; k < count; k++) {
+            size_t i = (first + k) % count;
+            if ((habit_.starved >> i % 32 & 1) != starved || random_() % 4 == 0) continue;
+            progress |= turn(*warps[i], int(1) << random_() % habit_.longest_turn);
+            if (habit_.completes_one_in && random_() % habit_.completes_one_in == 0) complete_one(true);
         }
-        bool blocked = !warp.done() && !warp.waits_for.empty();
-        warp.blocked_at_event = blocked && before == events ? events : 0;
-        if (randomly && random_() % 2) complete_one(true);
+        if (progress) break;
     }
     return progress;
 }

@@ -264,6 +264,17 @@ class Cta {
   private:
     void finish(AsyncOp op);
 
+    // What a random schedule is like: extremes find more than uniform jitter does.
+    struct Habit {
+        uint32_t starved = 0;          // warps that run only when no other can
+        uint32_t completes_one_in = 2;  // after a warp's turn; 0: only when no warp can advance
+        bool newest_first = false;
+        uint32_t longest_turn = 11;  // log2 of instructions
+    };
+    Habit draw_habit();
+    bool turn(Warp& warp, int budget);
+
+    Habit habit_;
     std::deque<AsyncOp> mma_queue_;
     std::vector<AsyncOp> copies_;
     size_t tmem_in_flight_ = 0;

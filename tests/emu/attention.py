@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from fa4_cute.accuracy import naive_error, reference_float64
-from fa4_cute.emulator import forward
+from fa4_cute.emulator import Schedule, forward
 
+SCHEDULES = [Schedule.eager(), Schedule.lazy(), *(Schedule.random(seed) for seed in range(20))]
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 

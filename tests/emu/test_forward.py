@@ -4,9 +4,7 @@ import itertools
 
 import pytest
 import torch
-from attention import Case, assert_close, run
-
-from fa4_cute.emulator import Schedule
+from attention import SCHEDULES, Case, assert_close, run
 
 LENGTHS = [
     (1, 1),
@@ -29,20 +27,10 @@ GRID = [
 ]
 
 
-@pytest.mark.parametrize("case", GRID, ids=str)
-def test_result(case):
-    assert_close(case, run(case))
-
-
-SCHEDULES = [Schedule.lazy(), *(Schedule.random(seed) for seed in range(8))]
-SCHEDULED = [Case("bf16", 128, "bottom_right", (2, 1), (300, 700)), Case("fp16", 64, "none", (2, 2), (257, 1000))]
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: f"{s.mode}{s.seed}")
-@pytest.mark.parametrize("case", SCHEDULED, ids=str)
-def test_any_timing_gives_the_same_bits(case, schedule):
-    eager, other = run(case), run(case, schedule=schedule)
-    assert torch.equal(eager.out, other.out) and torch.equal(eager.lse, other.lse)
+@pytest.mark.parametrize("number", range(len(GRID)), ids=lambda n: str(GRID[n]))
+def test_result(number):
+    """Right, and nothing for the checkers to report; the schedules take turns."""
+    assert_close(GRID[number], run(GRID[number], schedule=SCHEDULES[number % len(SCHEDULES)], strict=True))
 
 
 @pytest.mark.parametrize("mask", ["none", "bottom_right"])
