@@ -251,14 +251,11 @@ Status active_mask(Warp& warp, const Inst& inst, u32 mask) {
     return Status::next;
 }
 
-// mapa.shared::cluster.u32 d, address, rank
+// mapa.shared::cluster.u32 d, address, rank. A rank that the cluster lacks is an error when the address is used: lanes
+// that will not use theirs may compute one.
 Status map_address(Warp& warp, const Inst& inst, u32 mask) {
     const u32 *a = warp.r32(inst.s[0]), *rank = warp.r32(inst.s[1]);
-    for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) {
-        if (rank[i] >= warp.cta.cluster.ctas.size())
-            throw Fault(format("mapa to CTA rank %u of a cluster of %zu", rank[i], warp.cta.cluster.ctas.size()));
-        d[i] = (a[i] & 0xFFFFFF) | rank[i] << 24;
-    });
+    for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) { d[i] = (a[i] & 0xFFFFFF) | rank[i] << 24; });
     return Status::next;
 }
 

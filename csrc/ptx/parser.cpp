@@ -19,10 +19,10 @@ uint32_t type_bytes(const std::string& type) {
 }
 
 struct Register {
-    RegClass cls;
-    int index;
-    bool wide = false;  // 128 bits: this register of the class and the next
-};
+        RegClass cls;
+        int index;
+        int parts = 1;  // more: a vector of consecutive registers, such as a .b128 or .v4
+    };
 
 using Scope = std::map<std::string, Register>;
 
@@ -215,6 +215,8 @@ class Parser {
         expect(".reg");
         int at = line();
         std::string type = next();
+        int parts = type == ".v2" ? 2 : type == ".v4" ? 4 : 1;
+        if (parts > 1) type = next();
         uint32_t bytes = type_bytes(type);
         bool wide = type == ".b128";
         if (!wide && type != ".pred" && (bytes == 0 || bytes > 8))
@@ -222,8 +224,10 @@ class Parser {
         RegClass cls = type == ".pred" ? RegClass::pred : bytes == 8 || wide ? RegClass::b64 : RegClass::b32;
         int& count = kernel_->registers[int(cls)];
         auto declare = [&](const std::string& name) {
-            scopes_.back()[name] = {cls, count, wide};
-            count += wide ? 2 : 1;
+            if (parts > 1)
+                for (int i = 0; i < parts; i++) scopes_.back()[name + '.' + "xyzw"[i]] = {cls, count + i};
+            scopes_.back()[name] = {cls, count, wide ? 2 : parts};
+            count += wide ? 2 : parts;
         };
         do {
             std::string name = next();
@@ -348,12 +352,11 @@ class Parser {
         } else if (known(word)) {
             Register reg = find(word, at);
             out.kind = Operand::reg, out.cls = reg.cls, out.index = reg.index;
-            if (reg.wide) {
-                Operand high = out;
-                high.index++;
-                Operand pair;
-                pair.kind = Operand::vector, pair.items = {out, high};
-                return pair;
+            if (reg.parts > 1) {
+                Operand vector;
+                vector.kind = Operand::vector, vector.items.assign(size_t(reg.parts), out);
+                for (int i = 0; i < reg.parts; i++) vector.items[size_t(i)].index += i;
+                return vector;
             }
         } else if (word[0] == '%') {
             out.kind = Operand::special, out.name = word.substr(1);
