@@ -55,20 +55,21 @@ void RaceChecker::accessed(Warp& warp, const Inst& inst, const LaneAccess& acces
         });
     Actor actor = generic_actor(warp, inst, atomic);
     uint64_t last = ~uint64_t(0);
+    Run run;
     for_lanes(access.mask, [&](int lane) {
         uint64_t address = access.address[lane];
         if (address == last) return;  // a broadcast
         last = address;
         if (access.shared) {
             BarrierRef at = warp.cta.reference(uint32_t(address));
-            shared(actor, *at.cta, at.offset, access.bytes, writes);
+            shared(actor, *at.cta, at.offset, access.bytes, writes, run);
         } else {
             global(actor, address, access.bytes, writes);
         }
     });
 }
 
-void RaceChecker::shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t bytes, bool writes) {
+void RaceChecker::shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t bytes, bool writes, Run& run) {
     Cells& cells = memory_[cta.rank].shared;
     if (!bytes || uint64_t(offset) + bytes > cta.shared.size()) return;  // the executor refuses it
     Clash worst = Clash::none;
@@ -76,7 +77,7 @@ void RaceChecker::shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t
     uint32_t where = 0;
     for (uint32_t word = offset / 4; word <= (offset + bytes - 1) / 4; word++) {
         Stamp other;
-        Clash found = writes ? cells.write(word, actor, other) : cells.read(word, actor, other);
+        Clash found = cells.access(word, actor, writes, other, run);
         if (found != Clash::none && worst == Clash::none) worst = found, with = other, where = word * 4;
     }
     if (worst != Clash::none) report(worst, actor, writes, with, format("shared 0x%x", cta.kernel_address(where)));
@@ -84,16 +85,16 @@ void RaceChecker::shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t
 
 void RaceChecker::tmem(const Actor& actor, const TmemRange& range) {
     Cells& cells = memory_[range.cta->rank].tmem;
+    Run runs[2];
     for (size_t group = 0; group < kGroups; group++) {
         if (!(range.groups >> group & 1)) continue;
         for (uint32_t column = range.column; column < std::min<uint32_t>(range.column + range.columns, kColumns);
              column++) {
             size_t i = group * kColumns + column;
-            std::string where;
             Stamp with;
             for (bool writes : {false, true}) {
                 if (!(writes ? range.writes : range.reads)) continue;
-                Clash found = writes ? cells.write(i, actor, with) : cells.read(i, actor, with);
+                Clash found = cells.access(i, actor, writes, with, runs[writes]);
                 if (found != Clash::none)
                     report(found, actor, writes, with,
                            format("TMEM lanes %zu-%zu, column %u", group * 16, group * 16 + 15, column));
@@ -167,11 +168,15 @@ void RaceChecker::issued(const Task& task, const Footprint& footprint) {
             break;
         }
     }
+    Run runs[2];
     for (const SharedRange& range : footprint.shared) {
         Actor other = actor;
         other.stamp.atomic = footprint.atomic && range.writes;
-        if (other.stamp.atomic) shared(other, *range.cta, range.offset, range.bytes, false);
-        shared(other, *range.cta, range.offset, range.bytes, range.writes);
+        if (other.stamp.atomic) {  // a reduction reads what it adds to
+            Run reads;
+            shared(other, *range.cta, range.offset, range.bytes, false, reads);
+        }
+        shared(other, *range.cta, range.offset, range.bytes, range.writes, runs[range.writes]);
     }
     for (const GlobalRange& range : footprint.global) {
         Actor other = actor;

@@ -59,7 +59,7 @@ class RaceChecker : public Observer {
     int pc_of(const Inst& inst) const { return int(&inst - cluster_.program.code.data()); }
     bool lenient() const { return cluster_.launch.rules.lenient_tcgen05; }
     Actor generic_actor(Warp& warp, const Inst& inst, bool atomic);
-    void shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t bytes, bool writes);
+    void shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t bytes, bool writes, Run& run);
     void tmem(const Actor& actor, const TmemRange& range);
     void global(const Actor& actor, uint64_t address, uint64_t bytes, bool writes);
     Cell& global_cell(uint64_t address);

@@ -23,28 +23,27 @@ void RegisterChecker::step(Warp& warp, const Inst& inst, uint32_t lanes, uint32_
     if (inst.guard >= 0 && (state.defined[int(RegClass::pred)][size_t(inst.guard)] & lanes) != lanes)
         report("uninitialised", warp, inst, 0);
     if (!mask) return;
-    int loading = 0;
-    for (const RegRef& ref : inst.reads) {
+    for (const RegRef& ref : inst.reads)
         if ((state.defined[int(ref.cls)][size_t(ref.slot)] & mask) != mask) report("uninitialised", warp, inst, 0);
+    bool loads = inst.loads_tmem && !warp.cta.launch.rules.lenient_tcgen05;
+    if (loads || !state.in_flight.empty()) follow_loads(state, warp, inst, loads);
+    for (const RegRef& ref : inst.writes)
+        if (ref.slot >= 0) state.defined[int(ref.cls)][size_t(ref.slot)] |= mask;
+}
+
+// A move only renames: the value is used by whoever reads the register that it went to.
+void RegisterChecker::follow_loads(State& state, const Warp& warp, const Inst& inst, bool loads) {
+    int loading = 0;
+    for (const RegRef& ref : inst.reads)
         if (int pc = state.loading[int(ref.cls)][size_t(ref.slot)]) loading = pc;
-    }
-    // A move only renames: the value is used by whoever reads the register that it went to.
-    bool moves = inst.raw->base == "mov";
-    if (loading && !moves) report("wait::ld", warp, inst, loading);
-    bool loads =
-        inst.raw->base == "tcgen05" && inst.raw->modifiers[0] == "ld" && !warp.cta.launch.rules.lenient_tcgen05;
+    if (loading && !inst.moves) report("wait::ld", warp, inst, loading);
     if (loads) loading = int(&inst - cluster_.program.code.data()) + 1;
     for (const RegRef& ref : inst.writes) {
         if (ref.slot < 0) continue;
-        state.defined[int(ref.cls)][size_t(ref.slot)] |= mask;
         int& in_flight = state.loading[int(ref.cls)][size_t(ref.slot)];
-        if (in_flight && !loads && !moves) report("wait::ld", warp, inst, in_flight);
-        if (loads || (moves && loading)) {
-            in_flight = loading;
-            state.in_flight.push_back(ref);
-        } else {
-            in_flight = 0;
-        }
+        if (in_flight && !loads && !inst.moves) report("wait::ld", warp, inst, in_flight);
+        in_flight = loads || inst.moves ? loading : 0;
+        if (in_flight) state.in_flight.push_back(ref);
     }
 }
 

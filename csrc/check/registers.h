@@ -21,6 +21,7 @@ class RegisterChecker : public Observer {
         std::vector<RegRef> in_flight;
     };
     State& state_of(const Warp& warp);
+    void follow_loads(State& state, const Warp& warp, const Inst& inst, bool loads);
     void report(const char* kind, const Warp& warp, const Inst& inst, int load_pc);
 
     const Cluster& cluster_;

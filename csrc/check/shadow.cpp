@@ -74,6 +74,23 @@ void Cells::settle(size_t i, AgentId agent, int pc, uint32_t tick) {
         for (Stamp& stamp : more_[i]) settle(stamp);
 }
 
+Clash Cells::access(size_t i, const Actor& actor, bool writes, Stamp& with, Run& run) {
+    Cell& cell = cells_[i];
+    if (run.covers(cell)) {
+        uint8_t foreign = cell.foreign;
+        cell = run.after;
+        cell.foreign = foreign;
+        with = run.with;
+        return run.found;
+    }
+    run.before = cell;
+    run.valid = !cell.more;
+    run.found = writes ? write(i, actor, with) : read(i, actor, with);
+    run.after = cell, run.with = with;
+    run.valid &= !cell.more;
+    return run.found;
+}
+
 std::vector<Stamp> Cells::readers(size_t i) const {
     auto found = more_.find(i);
     return found == more_.end() ? std::vector<Stamp>{} : found->second;

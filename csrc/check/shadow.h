@@ -36,6 +36,18 @@ struct Actor {
 
 enum class Clash { none, race, proxy, fence_before, fence_after, uninitialised };
 
+// A run of cells in the same state comes to the same thing: the clash and the new state of one hold for the next.
+struct Run {
+    Cell before, after;
+    Clash found;
+    Stamp with;
+    bool valid = false;
+    bool covers(const Cell& cell) const {
+        return valid && !cell.more && cell.state == before.state && cell.write == before.write &&
+               cell.read == before.read;
+    }
+};
+
 // Whether an actor is ordered after an earlier access, in the way that the proxies of the two need.
 Clash clash(const Stamp& earlier, bool earlier_writes, const Actor& actor);
 
@@ -49,6 +61,8 @@ class Cells {
     // Both return the first clash, with the earlier access in `with`, and stamp the cell.
     Clash read(size_t i, const Actor& actor, Stamp& with);
     Clash write(size_t i, const Actor& actor, Stamp& with);
+    // The same, with the outcome of the cell before; for accesses of many cells.
+    Clash access(size_t i, const Actor& actor, bool writes, Stamp& with, Run& run);
     // An operation in flight is over: gives its accesses of the cell their tick.
     void settle(size_t i, AgentId agent, int pc, uint32_t tick);
     std::vector<Stamp> readers(size_t i) const;  // besides cell.read

@@ -121,6 +121,8 @@ Program bind(const ModuleText& module, const std::string& kernel) {
         binder.inst.guard = raw.guard;
         binder.inst.guard_negated = raw.guard_negated;
         binder.inst.raw = &raw;
+        binder.inst.moves = raw.base == "mov";
+        binder.inst.loads_tmem = raw.base == "tcgen05" && raw.modifiers[0] == "ld";
         program.code.push_back(binder.inst);
     }
     return program;

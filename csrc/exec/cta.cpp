@@ -134,8 +134,9 @@ void Cta::submit_tmem(Warp& warp, AsyncOp op, bool loads) {
 bool Cta::complete_one(bool randomly) {
     size_t mmas = mma_queue_.empty() ? 0 : 1, choices = mmas + copies_.size() + tmem_in_flight_;
     if (!choices) return false;
-    size_t pick = !randomly ? 0 : habit_.newest_first ? choices - 1 - random_() % std::min<size_t>(choices, 2)
-                                                      : random_() % choices;
+    size_t pick = !randomly             ? 0
+                  : habit_.newest_first ? choices - 1 - random_() % std::min<size_t>(choices, 2)
+                                        : random_() % choices;
     if (pick < mmas) {
         AsyncOp op = std::move(mma_queue_.front());
         mma_queue_.pop_front();

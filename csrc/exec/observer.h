@@ -10,7 +10,7 @@ class Cta;
 class Warp;
 struct Inst;
 
-enum class Proxy { generic, async, tensor };
+enum class Proxy : uint8_t { generic, async, tensor };
 enum class AccessKind { read, write, atomic };
 enum class Fence { proxy_async, mbarrier_init, memory, tcgen05_before, tcgen05_after };
 

@@ -56,7 +56,9 @@ struct Inst {
     int arg[4] = {};  // family-specific
     int target = -1;
     const RawInst* raw = nullptr;
-    std::vector<RegRef> reads, writes;  // registers, without the guard; for checkers
+    // For checkers: registers, without the guard; whether the instruction only moves them, or is a tcgen05.ld.
+    std::vector<RegRef> reads, writes;
+    bool moves = false, loads_tmem = false;
 };
 
 struct Program {
@@ -266,7 +268,7 @@ class Cta {
 
     // What a random schedule is like: extremes find more than uniform jitter does.
     struct Habit {
-        uint32_t starved = 0;          // warps that run only when no other can
+        uint32_t starved = 0;           // warps that run only when no other can
         uint32_t completes_one_in = 2;  // after a warp's turn; 0: only when no warp can advance
         bool newest_first = false;
         uint32_t longest_turn = 11;  // log2 of instructions

@@ -19,10 +19,10 @@ uint32_t type_bytes(const std::string& type) {
 }
 
 struct Register {
-        RegClass cls;
-        int index;
-        int parts = 1;  // more: a vector of consecutive registers, such as a .b128 or .v4
-    };
+    RegClass cls;
+    int index;
+    int parts = 1;  // more: a vector of consecutive registers, such as a .b128 or .v4
+};
 
 using Scope = std::map<std::string, Register>;
 
