@@ -41,7 +41,10 @@ def command(case: int, arch: str, schedule: str, strict: bool) -> str:
 
 
 def write_report(path: Path, case: int, shape: Any, args: argparse.Namespace, verdict: str) -> None:
-    """Runs a case (cli.Shape) again, with what it does recorded, and writes the report of it. verdict: what is wrong."""
+    """Runs a case (cli.verify.Shape) again, with what it does recorded, and writes the report of it.
+
+    verdict: what is wrong.
+    """
     from .emulator import forward_report
 
     html = forward_report.of_case(

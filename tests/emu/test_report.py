@@ -9,6 +9,7 @@ import torch
 from attention import Case
 
 from fa4_cute import api, cache, cli, replay  # noqa: F401  api registers the operators
+from fa4_cute.cli import verify
 from fa4_cute.compile import compile_forward
 from fa4_cute.emulator import Deadlock, EmulationError, Module, Recorder, Schedule, forward, forward_report, report
 from fa4_cute.plan import plan
@@ -202,7 +203,7 @@ def test_errors_name_the_cluster(ptx):
 
 
 def test_verify_writes_a_report_and_says_how_to_repeat_a_failure(tmp_path, monkeypatch, capsys):
-    case = next(n for n, shape in enumerate(cli.SHAPES, 1) if (shape.head_dim, shape.lengths) == (64, (1, 300)))
+    case = next(n for n, shape in enumerate(verify.SHAPES, 1) if (shape.head_dim, shape.lengths) == (64, (1, 300)))
     target = tmp_path / "out.html"
     words = ["verify", "--strict", "--case", str(case), "--schedule", "random:5"]
     assert cli.main([*words, "--report", str(target)]) == 0

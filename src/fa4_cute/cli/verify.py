@@ -1,16 +1,14 @@
-"""fa4-cute: verify the kernel without a GPU, show what is installed."""
+"""fa4-cute verify: compile the kernels, execute them in the emulator and compare with float64. No GPU is needed."""
 
 import argparse
-import importlib.metadata
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from . import accuracy, replay
-from .plan import plan
-from .validate import check
+from .. import accuracy, replay
+from . import add_arch_argument
 
 NOTICE = (
     "The real sm_100a kernel, compiled by ptxas from the CuTe DSL's PTX, executed by an emulator of that PTX on this "
@@ -67,7 +65,7 @@ SHAPES = [
 ] + [Shape("bf16", 128, "causal", 1, (4, 4), (2048, 2048))]
 
 
-def verify(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Compiles and executes each shape; 0 if every result is right."""
     from rich.console import Console
     from rich.live import Live
@@ -103,7 +101,7 @@ def verify(args: argparse.Namespace) -> int:
 
 def verify_shape(shape: Shape, arch: str, schedule: Any, strict: bool) -> tuple[list[str], str]:
     """(table cells, what is wrong). Right, and so empty: O within twice the naive error and LSE within 1e-3."""
-    from .emulator import EmulationError, forward
+    from ..emulator import EmulationError, forward
 
     inputs = shape.inputs()
     try:
@@ -148,24 +146,9 @@ def verify_device(console: Any) -> bool:
     return error <= allowed
 
 
-def info(args: argparse.Namespace) -> int:
-    """Versions, device and the kernels that can be built."""
-    for package in ("fa4_cute", "torch", "nvidia-cutlass-dsl", "cuda-python"):
-        try:
-            version = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            version = "not installed"
-        print(f"{package:20} {version}")
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no CUDA device"
-    print(f"{'device':20} {device}")
-    for head_dim in (64, 128):
-        query = torch.empty((1, 1, 256, head_dim), dtype=torch.bfloat16, device="meta")
-        print(plan(check(query, query, query, is_causal=True), args.arch).config)
-    return 0
-
-
-def add_verify_arguments(command: argparse.ArgumentParser) -> None:
+def add_arguments(command: argparse.ArgumentParser) -> None:
     """Which runs, how strictly, and the report."""
+    add_arch_argument(command)
     command.add_argument("--strict", action="store_true", help="also run the checkers for missing synchronisation")
     command.add_argument(
         "--schedule",
@@ -186,26 +169,3 @@ def add_verify_arguments(command: argparse.ArgumentParser) -> None:
         metavar="FILE.html",
         help="write what the first failing case (else the first case) does to an HTML file",
     )
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Entry point of the command."""
-    from . import api  # noqa: F401  registers the operators
-
-    parser = argparse.ArgumentParser(prog="fa4-cute", description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    for name, function in (("verify", verify), ("info", info)):
-        command = commands.add_parser(name, help=(function.__doc__ or "").splitlines()[0])
-        command.add_argument(
-            "--arch", default="sm_100a", choices=("sm_100a", "sm_103a"), help="architecture compiled for"
-        )
-        command.set_defaults(function=function)
-        if function is verify:
-            add_verify_arguments(command)
-    args = parser.parse_args(argv)
-    result: int = args.function(args)
-    return result
-
-
-if __name__ == "__main__":
-    sys.exit(main())
