@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 WORKERS ?= 2
+# Kernels compiled here are kept with the rest; users' caches are elsewhere (docs/ahead-of-time.md).
+export FA4_CUTE_CACHE_DIR ?= $(CURDIR)/$(VENV)/kernels
 
 .PHONY: help demo test test-gpu launcher lint format bench mutation clean
 
