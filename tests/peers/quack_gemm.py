@@ -1,8 +1,8 @@
 """quack-kernels' dense SM100 GEMM D = A B^T, compiled without a GPU and executed in the emulator.
 
-Parameters, as the DSL lowers them: the tiled MMA (32 bytes, 64 for CTA pairs: all zeros but what the kernel sets itself;
-its words mask output lanes), then for A, B and D a 128-byte tensor map and the tensor's two extents (i32), then the tile
-scheduler's integers: clusters along M, N and batch, raster order, and fast divisors {multiplier, shift, divisor}.
+Parameters, as the DSL lowers them: the tiled MMA (32 bytes, 64 for CTA pairs: zeros; its words mask output lanes), then
+for A, B and D a 128-byte tensor map and the tensor's two extents (i32), then the tile scheduler's integers: clusters
+along M, N and batch, raster order, and fast divisors {multiplier, shift, divisor}.
 """
 
 from __future__ import annotations

@@ -89,8 +89,11 @@ def test_too_few_remote_arrivals_are_a_deadlock_that_names_the_barrier():
 
 
 def test_rank_outside_the_cluster():
-    body = "mov.u32 %r1, smem;\nmapa.shared::cluster.u32 %r2, %r1, 2;"
-    with pytest.raises(EmulationError, match="rank 2 of a cluster of 2"):
+    """Lanes that do not use theirs may compute such an address."""
+    unused = "mov.u32 %r1, smem;\nmapa.shared::cluster.u32 %r2, %r1, 2;"
+    run_cluster(unused, np.zeros(1, np.uint32))
+    body = unused + "\nst.shared::cluster.u32 [%r2], %r1;"
+    with pytest.raises(EmulationError, match="names CTA rank 2 of a cluster of 2"):
         run_cluster(body, np.zeros(1, np.uint32))
 
 
