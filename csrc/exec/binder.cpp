@@ -106,10 +106,10 @@ Program bind(const ModuleText& module, const std::string& kernel) {
     program.module_info.files = module.files;
     for (int i = 0; i < 3; i++) program.slots[i] = program.text.registers[i];
     using Family = bool (*)(Binder&);
-    static constexpr Family families[] = {bind_cp_async, bind_async_store, bind_launch_control, bind_control,
-                                          bind_convert,  bind_bits,        bind_integer,        bind_float,
-                                          bind_half,     bind_double,      bind_atomic,         bind_memory,
-                                          bind_barrier,  bind_async,       bind_tcgen05};
+    static constexpr Family families[] = {bind_cp_async, bind_async_store, bind_launch_control, bind_convert_small,
+                                          bind_control,  bind_convert,     bind_bits,           bind_integer,
+                                          bind_float,    bind_half,        bind_double,         bind_atomic,
+                                          bind_memory,   bind_barrier,     bind_async,          bind_tcgen05};
     program.code.reserve(program.text.instructions.size());
     for (const RawInst& raw : program.text.instructions) {
         Binder binder(program, raw);

@@ -40,6 +40,7 @@ bool bind_bits(Binder& binder);
 bool bind_setp(Binder& binder);  // called by bind_integer
 bool bind_integer(Binder& binder);
 bool bind_float(Binder& binder);
+bool bind_convert_small(Binder& binder);  // before bind_convert
 bool bind_convert(Binder& binder);
 bool bind_half(Binder& binder);
 bool bind_double(Binder& binder);
