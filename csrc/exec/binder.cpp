@@ -65,6 +65,8 @@ int Binder::slot_of(const Operand& operand, RegClass cls) {
         case Operand::symbol: {
             auto shared = program.module_info.shared_offsets.find(operand.name);
             if (shared != program.module_info.shared_offsets.end()) return constant(cls, shared->second, "shared");
+            auto local = program.text.local_offsets.find(operand.name);
+            if (local != program.text.local_offsets.end()) return constant(cls, kLocalStart + local->second);
             for (const auto& param : program.text.params)
                 if (param.name == operand.name) return constant(cls, param.offset);
             fail("unknown symbol " + operand.name);

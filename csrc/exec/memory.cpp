@@ -10,7 +10,9 @@ using u64 = uint64_t;
 
 u64 address_of(Warp& warp, const Inst& inst, int lane) {
     u64 base = inst.arg[2] ? warp.r64(inst.s[0])[lane] : warp.r32(inst.s[0])[lane];
-    return inst.arg[2] ? base + inst.imm : u32(base + inst.imm);
+    u64 address = inst.arg[2] ? base + inst.imm : u32(base + inst.imm);
+    bool local = Space(inst.arg[3]) == Space::local || (Space(inst.arg[3]) == Space::generic && address >= kLocalBase);
+    return local ? u64(lane) << 32 | u32(address) | kLocalBase : address;
 }
 
 namespace {
@@ -23,7 +25,18 @@ void require_aligned(u64 address, u32 bytes) {
 
 Space resolved(Space space, u64 address) {
     if (space != Space::generic) return space;
-    return address >= kParamBase ? Space::param : address >> 32 ? Space::global : Space::shared;
+    return address >= kLocalBase   ? Space::local
+           : address >= kParamBase ? Space::param
+           : address >> 32         ? Space::global
+                                   : Space::shared;
+}
+
+uint8_t* local_at(Warp& warp, u64 address, u32 bytes) {
+    u32 offset = u32(address) - kLocalStart, size = warp.program.text.local_bytes;
+    if (u64(offset) + bytes > size)
+        throw Fault(
+            format("local address 0x%x + %u bytes is outside the thread's %u bytes", u32(address), bytes, size));
+    return warp.local.data() + (address >> 32 & 31) * size + offset;
 }
 
 }  // namespace
@@ -33,6 +46,7 @@ const uint8_t* readable(Warp& warp, Space space, u64 address, u32 bytes) {
     space = resolved(space, address);
     if (space == Space::shared) return warp.cta.shared_at(u32(address), bytes);
     if (space == Space::global) return warp.cta.global.read(address, bytes);
+    if (space == Space::local) return local_at(warp, address, bytes);
     if (address >= kParamBase) address -= kParamBase;
     const auto& params = warp.cta.launch.params;
     if (address + bytes > params.size())
@@ -45,6 +59,7 @@ uint8_t* writable(Warp& warp, Space space, u64 address, u32 bytes) {
     space = resolved(space, address);
     if (space == Space::shared) return warp.cta.shared_at(u32(address), bytes);
     if (space == Space::global) return warp.cta.global.write(address, bytes);
+    if (space == Space::local) return local_at(warp, address, bytes);
     throw Fault("write to a kernel parameter");
 }
 
@@ -55,7 +70,7 @@ void notify_access(Warp& warp, const Inst& inst, AccessKind kind, u32 bytes, u32
     for_lanes(mask, [&](int lane) {
         u64 address = address_of(warp, inst, lane);
         Space space = resolved(Space(inst.arg[3]), address);
-        if (space == Space::param) return;
+        if (space == Space::param || space == Space::local) return;
         LaneAccess& access = space == Space::shared ? shared : global;
         access.mask |= 1u << lane;
         access.address[lane] = address;
@@ -66,8 +81,9 @@ void notify_access(Warp& warp, const Inst& inst, AccessKind kind, u32 bytes, u32
 
 namespace {
 
-// arg[0]: bytes of an element, arg[1]: sign extension, arg[3]: space; list: one register per element; coords: not
-// empty for a strong access (.relaxed, .acquire, .release, .volatile), which races with nothing that is strong too
+// arg[0]: bytes of an element, arg[1]: sign extension, arg[3]: space; list: one register per element, of 64 bits if
+// negated[0]; coords: not empty for a strong access (.relaxed, .acquire, .release, .volatile), which races with nothing
+// that is strong too
 Status load(Warp& warp, const Inst& inst, u32 mask) {
     u32 bytes = u32(inst.arg[0]), count = u32(inst.list.size());
     notify_access(warp, inst, inst.coords.empty() ? AccessKind::read : AccessKind::atomic, bytes * count, mask);
@@ -76,9 +92,9 @@ Status load(Warp& warp, const Inst& inst, u32 mask) {
         for (u32 i = 0; i < count; i++) {
             u64 value = 0;
             std::memcpy(&value, from + i * bytes, bytes);
-            if (inst.arg[1] && bytes < 4) value = u64(int64_t(value << (64 - 8 * bytes)) >> (64 - 8 * bytes));
+            if (inst.arg[1] && bytes < 8) value = u64(int64_t(value << (64 - 8 * bytes)) >> (64 - 8 * bytes));
             if (inst.list[i] < 0) continue;
-            if (bytes == 8)
+            if (bytes == 8 || inst.negated[0])
                 warp.r64(inst.list[i])[lane] = value;
             else
                 warp.r32(inst.list[i])[lane] = u32(value);
@@ -134,7 +150,11 @@ bool bind_access(Binder& b, bool is_load) {
     b.inst.arg[1] = type[0] == 's';
     b.inst.arg[3] = int(space);
     if (!is_load && space == Space::param) b.fail("parameters cannot be stored to");
-    bind_elements(b, b.raw.operands[is_load ? 0 : 1], class_of(type), count, is_load);
+    const Operand& data = b.raw.operands[is_load ? 0 : 1];
+    const Operand& first = data.kind == Operand::vector && !data.items.empty() ? data.items[0] : data;
+    // A load may fill wider registers: the value is extended.
+    b.inst.negated[0] = is_load && first.kind == Operand::reg && first.cls == RegClass::b64;
+    bind_elements(b, data, b.inst.negated[0] ? RegClass::b64 : class_of(type), count, is_load);
     b.inst.run = is_load ? load : store;
     return true;
 }
@@ -142,6 +162,18 @@ bool bind_access(Binder& b, bool is_load) {
 Status param_to_generic(Warp& warp, const Inst& inst, u32 mask) {
     u64 *d = warp.r64(inst.d[0]), *a = warp.r64(inst.s[0]);
     for_lanes(mask, [&](int i) { d[i] = a[i] + kParamBase; });
+    return Status::next;
+}
+
+Status local_to_generic(Warp& warp, const Inst& inst, u32 mask) {
+    u64 *d = warp.r64(inst.d[0]), *a = warp.r64(inst.s[0]);
+    for_lanes(mask, [&](int i) { d[i] = a[i] + kLocalBase; });
+    return Status::next;
+}
+
+Status generic_to_local(Warp& warp, const Inst& inst, u32 mask) {
+    u64 *d = warp.r64(inst.d[0]), *a = warp.r64(inst.s[0]);
+    for_lanes(mask, [&](int i) { d[i] = a[i] - kLocalBase; });
     return Status::next;
 }
 
@@ -162,10 +194,11 @@ Status same64(Warp& warp, const Inst& inst, u32 mask) {
 }  // namespace
 
 Space take_space(Binder& b) {
-    std::string space = b.take_one({"param", "shared", "shared::cta", "shared::cluster", "global"}, "");
+    std::string space = b.take_one({"param", "shared", "shared::cta", "shared::cluster", "global", "local"}, "");
     return space.empty()       ? Space::generic
            : space == "param"  ? Space::param
            : space == "global" ? Space::global
+           : space == "local"  ? Space::local
                                : Space::shared;
 }
 
@@ -192,20 +225,26 @@ bool bind_memory(Binder& b) {
     if (base == "st") return bind_access(b, false);
     if (base == "cvta") {
         bool to = b.take("to");
-        std::string space = b.take_one({"param", "global", "shared", "shared::cta", "shared::cluster"});
+        std::string space = b.take_one({"param", "global", "shared", "shared::cta", "shared::cluster", "local"});
         bool wide = b.take_one({"u64", "u32"}) == "u64";
         if (!wide) b.fail("only 64-bit addresses are supported");
         b.operands(2);
         b.inst.d[0] = b.destination(0, RegClass::b64), b.inst.s[0] = b.source(1, RegClass::b64);
         if (space == "param" && to) b.fail("cvta.to.param is not supported");
-        b.inst.run = space == "param" ? param_to_generic : same64;
+        b.inst.run = space == "param"   ? param_to_generic
+                     : space != "local" ? same64
+                     : to               ? generic_to_local
+                                        : local_to_generic;
         return true;
     }
     if (base == "isspacep") {
-        std::string space = b.take_one({"param", "global", "shared", "shared::cta", "shared::cluster"});
+        std::string space = b.take_one({"param", "global", "shared", "shared::cta", "shared::cluster", "local"});
         b.operands(2);
         b.inst.d[0] = b.destination(0, RegClass::pred), b.inst.s[0] = b.source(1, RegClass::b64);
-        b.inst.arg[0] = int(space == "param" ? Space::param : space == "global" ? Space::global : Space::shared);
+        b.inst.arg[0] = int(space == "param"    ? Space::param
+                            : space == "global" ? Space::global
+                            : space == "local"  ? Space::local
+                                                : Space::shared);
         b.inst.run = is_in_space;
         return true;
     }

@@ -1,18 +1,19 @@
-// Address spaces. Generic addresses: below 2^32 shared memory, from kParamBase on the parameters, else global memory.
+// Address spaces. Generic addresses: below 2^32 shared memory, from kParamBase on the
+// parameters, from kLocalBase on the local memory of the thread, else global memory.
 #pragma once
 
 #include "binder.h"
 
 namespace fa4emu {
 
-constexpr uint64_t kParamBase = uint64_t(1) << 60;
+constexpr uint64_t kParamBase = uint64_t(1) << 60, kLocalBase = uint64_t(1) << 61;
 
-enum class Space { param, shared, global, generic };
+enum class Space { param, shared, global, generic, local };
 
 Space take_space(Binder& binder);  // the state space among the modifiers; none: generic
 // [base + offset] into s[0], imm and arg[2] (64-bit base).
 void bind_memory_operand(Binder& binder, const Operand& address);
-uint64_t address_of(Warp& warp, const Inst& inst, int lane);
+uint64_t address_of(Warp& warp, const Inst& inst, int lane);  // local ones with the lane from bit 32 on
 
 // Host pointers to naturally aligned, mapped bytes; throw Fault otherwise.
 const uint8_t* readable(Warp& warp, Space space, uint64_t address, uint32_t bytes);

@@ -26,6 +26,8 @@ constexpr uint32_t kRegisterFile = 65536;
 // Shared addresses as a kernel sees them start here, so that 0 and small integers are not valid addresses.
 constexpr uint32_t kSharedBase = 0x400;
 
+constexpr uint32_t kLocalStart = 0x100;  // of a thread's local memory, for the same reason
+
 class Cluster;
 struct ThreadCopies;
 class Cta;
@@ -140,6 +142,7 @@ class Warp {
     std::vector<std::shared_ptr<int>> open_group{kLanes};
     std::vector<uint64_t> committed_groups = std::vector<uint64_t>(kLanes, 0);
     std::deque<AsyncOp> tmem_loads, tmem_stores;  // in flight, oldest first
+    std::vector<uint8_t> local;                   // memory of its threads, one after the other
     std::shared_ptr<ThreadCopies> thread_copies;  // cp.async of its threads; made by the first one
 
     // Runs until blocked, exited or the budget is used up. Returns whether anything was executed.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,9 @@ struct KernelText {
     uint32_t reqntid[3] = {0, 0, 0};
     uint32_t maxnreg = 0;  // 0: not said
     uint32_t min_ctas_per_sm = 1;
-    int registers[3] = {0, 0, 0};  // by RegClass
+    int registers[3] = {0, 0, 0};                   // by RegClass
+    std::map<std::string, uint32_t> local_offsets;  // of .local variables in a thread's stack
+    uint32_t local_bytes = 0;
     std::vector<RawInst> instructions;
 };
 

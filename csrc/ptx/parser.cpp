@@ -4,6 +4,7 @@
 
 #include "lexer.h"
 #include "module.h"
+#include "words.h"
 
 namespace fa4emu {
 
@@ -104,23 +105,39 @@ class Parser {
         }
     }
 
-    void shared_variable(bool external) {
-        if (external) expect(".shared");
-        uint32_t align = accept(".align") ? number() : 4;
-        uint32_t bytes = type_bytes(next());
-        std::string name = next();
+    struct Variable {
+        std::string name;
+        uint32_t align, bytes;
+    };
+
+    // [.align n] .type name[count];
+    Variable variable() {
+        Variable out;
+        out.align = accept(".align") ? number() : 4;
+        out.bytes = type_bytes(next());
+        out.name = next();
         if (accept("[")) {
-            if (peek() != "]") bytes *= number();
+            if (peek() != "]") out.bytes *= number();
             expect("]");
         }
         expect(";");
-        if (external) {
-            dynamic_shared_.push_back(name);
-        } else {
-            uint32_t offset = (module_.static_shared_bytes + align - 1) / align * align;
-            module_.shared_offsets[name] = offset;
-            module_.static_shared_bytes = offset + bytes;
-        }
+        return out;
+    }
+
+    // Gives the variable its place behind those before it.
+    static void place(const Variable& v, std::map<std::string, uint32_t>& offsets, uint32_t& bytes) {
+        uint32_t offset = (bytes + v.align - 1) / v.align * v.align;
+        offsets[v.name] = offset;
+        bytes = offset + v.bytes;
+    }
+
+    void shared_variable(bool external) {
+        if (external) expect(".shared");
+        Variable v = variable();
+        if (external)
+            dynamic_shared_.push_back(v.name);
+        else
+            place(v, module_.shared_offsets, module_.static_shared_bytes);
         for (const auto& dynamic : dynamic_shared_)
             module_.shared_offsets[dynamic] = (module_.static_shared_bytes + 1023) / 1024 * 1024;
     }
@@ -198,6 +215,7 @@ class Parser {
             }
             return;
         }
+        if (accept(".local")) return place(variable(), kernel_->local_offsets, kernel_->local_bytes);
         if (peek() == ".shared") {
             next();
             return shared_variable(false);
@@ -286,19 +304,6 @@ class Parser {
         kernel_->instructions.push_back(std::move(inst));
     }
 
-    static void split_opcode(const std::string& word, RawInst& inst) {
-        size_t begin = 0;
-        for (size_t i = 0; i <= word.size(); i++)
-            if (i == word.size() || word[i] == '.') {
-                std::string part = word.substr(begin, i - begin);
-                if (begin == 0)
-                    inst.base = part;
-                else
-                    inst.modifiers.push_back(part);
-                begin = i + 1;
-            }
-    }
-
     Register find(const std::string& name, int at) const {
         for (size_t i = scopes_.size(); i-- > 0;) {
             auto found = scopes_[i].find(name);
@@ -366,24 +371,6 @@ class Parser {
             out.kind = Operand::symbol, out.name = word;
         }
         return out;
-    }
-
-    static void literal(const std::string& word, bool minus, Operand& out, int at) {
-        out.kind = Operand::imm;
-        try {
-            if (word.compare(0, 2, "0f") == 0 || word.compare(0, 2, "0F") == 0) {
-                out.value = std::stoul(word.substr(2), nullptr, 16), out.is_float = true;
-            } else if (word.compare(0, 2, "0d") == 0 || word.compare(0, 2, "0D") == 0) {
-                out.value = std::stoull(word.substr(2), nullptr, 16), out.is_float = true;
-            } else {
-                out.value = std::stoull(word, nullptr, 0);
-                if (minus) out.value = 0 - out.value;
-                return;
-            }
-        } catch (const std::exception&) {
-            throw PtxError(at, word, "not a number");
-        }
-        if (minus) throw PtxError(at, word, "negated float literal");
     }
 
     std::vector<Token> tokens_;

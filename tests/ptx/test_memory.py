@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from ptx_harness import Launch, run
 
+from fa4_cute.emulator import EmulationError
+
 DATA = np.random.default_rng(9).integers(0, 256, 32 * 64, dtype=np.uint8)
 WIDTHS = [("u8", 1), ("u16", 1), ("b32", 1), ("b64", 1), ("b32", 2), ("b64", 2), ("b32", 4), ("f32", 4), ("u16", 4)]
 
@@ -91,3 +93,58 @@ def test_shared_memory_starts_poisoned():
     body += "mov.u32 %r1, smem;\nld.shared.f32 %f0, [%r1];\nst.global.f32 [%q0], %f0;"
     run(body, {"out": out}, Launch(smem_bytes=64))
     assert np.isnan(out).all()
+
+
+LOCAL = """.local .align 16 .b8 stack[48];
+.local .align 8 .b8 more[8];
+mov.u32 %r0, %tid.x;
+mov.b64 %q1, stack;
+cvta.local.u64 %q2, %q1;
+mov.b64 %q3, more;
+mad.lo.u32 %r1, %r0, 3, 7;
+"""
+
+
+def test_each_thread_has_its_own_local_memory():
+    """Through the local and the generic space; a loop over an index that no register array could take."""
+    out = np.zeros((64, 4), np.uint32)
+    body = (
+        LOCAL
+        + """st.local.v2.b32 [%q1+8], {%r0, %r1};
+    st.u32 [%q2+40], %r1;
+    st.local.b64 [%q3], %q2;
+    ld.u32 %r4, [%q2+8];
+    ld.local.b32 %r5, [%q1+40];
+    ld.local.b64 %q4, [%q3];
+    cvta.to.local.u64 %q5, %q4;
+    ld.local.b32 %r6, [%q5+12];
+    isspacep.local %p0, %q4;
+    selp.u32 %r7, 1, 0, %p0;
+    mad.wide.u32 %q6, %r0, 16, %out;
+    st.global.v4.b32 [%q6], {%r4, %r5, %r6, %r7};
+    """
+    )
+    run(body, {"out": out}, Launch(block=64, strict=True))
+    thread = np.arange(64)
+    np.testing.assert_array_equal(out, np.stack([thread, 3 * thread + 7, 3 * thread + 7, np.ones(64, int)], 1))
+
+
+@pytest.mark.parametrize("address", ["[%q1+52]", "[%q1+-4]", "[%q2+52]", "[%q3+8]"])
+def test_local_memory_ends(address):
+    with pytest.raises(EmulationError, match="outside the thread's 56 bytes"):
+        run(LOCAL + f"ld{'' if 'q2' in address else '.local'}.b32 %r4, {address.replace('+52', '+56')};\n")
+
+
+def test_loads_extend_into_wider_registers():
+    values = np.array([-5, 7, -(2**31), 2**31 - 1] * 8, np.int32)
+    out = np.zeros((32, 2), np.int64)
+    body = """mov.u32 %r0, %tid.x;
+    mad.wide.u32 %q1, %r0, 4, %source;
+    ld.global.s32 %q2, [%q1];
+    ld.global.u32 %q3, [%q1];
+    mad.wide.u32 %q4, %r0, 16, %out;
+    st.global.v2.b64 [%q4], {%q2, %q3};
+    """
+    run(body, {"source": values, "out": out})
+    np.testing.assert_array_equal(out[:, 0], values)
+    np.testing.assert_array_equal(out[:, 1], values.view(np.uint32))
