@@ -26,8 +26,8 @@ def of_case(
     """Runs a case (query, key and value, and the keyword arguments of forward.run) and returns its report as HTML.
 
     The first cluster is recorded, or of a run that goes wrong the first one that does. ptx replaces the kernel's text,
-    which is otherwise compiled again with line information; verdict says what is wrong with
-    the results of a run that ends without an error. ValueError for a problem that launches nothing.
+    which is otherwise compiled again with line information; verdict says what is wrong with the
+    results of a run that ends without an error. ValueError for a problem that launches nothing.
     """
     config = plan(check(*inputs, **options), arch).config
     ptx = ptx or compile_forward(config, line_info=True).ptx

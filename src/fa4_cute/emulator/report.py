@@ -23,8 +23,8 @@ _PTX_LINE = re.compile(r"PTX line (\d+)")
 class Subject:
     """What a report tells of.
 
-    outcome: the text of the exception that the run ended with, or what is wrong with its results; empty: nothing; findings: those of a
-    Violation; replay: the command that repeats the run.
+    outcome: the text of the exception that the run ended with, or what is wrong with its results, or empty;
+    findings: those of a Violation; replay: the command that repeats the run.
     """
 
     title: str
