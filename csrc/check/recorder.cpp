@@ -172,7 +172,7 @@ void Recorder::accessed(Warp& warp, const Inst& inst, const LaneAccess& access) 
         BarrierRef at = warp.cta.reference(uint32_t(access.address[lane]));
         touch(places, false, *at.cta, at.offset, at.offset + access.bytes - 1, false);
     });
-    hold(places, -1, who_is(warp), inst.raw->line);
+    hold(places, Recording::kByWarp, who_is(warp), inst.raw->line);
 }
 
 void Recorder::issued(const Task& task, const Footprint& footprint) {
@@ -207,13 +207,13 @@ void Recorder::completed(uint64_t task) {
 void Recorder::tmem_allocated(Warp& warp, const Inst& inst, uint32_t column, uint32_t columns) {
     std::vector<Place> places;
     touch(places, true, warp.cta, column, column + columns - 1, true);
-    hold(places, -1, who_is(warp), inst.raw->line);
+    hold(places, Recording::kAllocated, who_is(warp), inst.raw->line);
 }
 
 void Recorder::tmem_freed(Warp& warp, const Inst& inst, uint32_t column, uint32_t columns) {
     std::vector<Place> places;
     touch(places, true, warp.cta, column, column + columns - 1, true);
-    hold(places, -2, who_is(warp), inst.raw->line);
+    hold(places, Recording::kFreed, who_is(warp), inst.raw->line);
 }
 
 }  // namespace fa4emu

@@ -57,10 +57,11 @@ struct Recording {
         bool tmem;
         uint16_t cta, cell;
         uint64_t at;
-        int kind;  // Task::Kind; -1: by the warp itself, -2: nobody, freed
+        int kind;  // Task::Kind, or one of the following
         Who who;
         int line;
     };
+    static constexpr int kByWarp = -1, kFreed = -2, kAllocated = -3;  // its own store; TMEM without contents
     struct Sighting {  // when a finding was made, by whose instruction, and when the line that it clashes with ran last
         std::string kind;
         int line, other_line;

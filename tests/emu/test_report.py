@@ -11,7 +11,17 @@ from attention import Case
 from fa4_cute import api, cache, cli, replay  # noqa: F401  api registers the operators
 from fa4_cute.cli import verify
 from fa4_cute.compile import compile_forward
-from fa4_cute.emulator import Deadlock, EmulationError, Module, Recorder, Schedule, forward, forward_report, report
+from fa4_cute.emulator import (
+    Deadlock,
+    EmulationError,
+    Machine,
+    Module,
+    Recorder,
+    Schedule,
+    forward,
+    forward_report,
+    report,
+)
 from fa4_cute.plan import plan
 from fa4_cute.validate import check
 
@@ -132,6 +142,7 @@ def test_a_clean_run(ptx):
     tmem = lanes_of(data, "TMEM")
     s0 = next(entries for label, entries in tmem.items() if label.endswith("S, P of half 0"))
     assert {"MMA of MMA", "tcgen05.st of softmax of half 0"} <= {entry[5] for entry in s0}
+    assert (s0[0][2], s0[-1][2]) == ("TMEM allocation", "freed")
     shared = lanes_of(data, "shared memory")
     q0 = next(entries for label, entries in shared.items() if label.endswith("Q of half 0"))
     assert q0[0][5] == "TMA in of load" and q0[-1][5].startswith("ld/st of ")  # O is staged where Q was
@@ -236,3 +247,22 @@ def test_bad_arguments_of_verify(words, wanted, capsys):
 
 def test_schedules_have_names():
     assert replay.schedule_of("random:12") == Schedule.random(12) and replay.schedule_of("lazy") == Schedule.lazy()
+
+
+def test_the_ctas_of_a_cluster_have_lanes_of_their_own():
+    text = """.version 9.0
+.target sm_100a
+.address_size 64
+.visible .entry k() {
+barrier.cluster.arrive;
+barrier.cluster.wait;
+ret;
+}
+"""
+    module, recorder = Module(text), Recorder(cluster=1)
+    shape = {"grid": (4, 1, 1), "cluster": (2, 1, 1), "block": (64, 1, 1), "smem_bytes": 0, "params": b""}
+    Machine().launch(module, "k", **shape, strict=True, recorder=recorder)
+    assert recorder.recording.first_cta == [2, 0, 0] and recorder.recording.instructions == 2 * 2 * 3
+    data = data_of(report.render(report.Subject("", text, "k", ""), recorder))
+    labels = [lane["label"] for group in data["groups"] for lane in group["lanes"] if group["kind"] == "warp"]
+    assert labels == [f"CTA {rank}, warp {warp}" for rank in (0, 1) for warp in (0, 1)]

@@ -12,7 +12,7 @@ from .names import Names
 CLASSES = ("other", "ld/st", "TMA issue", "MMA issue", "tcgen05.ld", "tcgen05.st", "synchronisation", "TMEM allocation")
 OPERATIONS = ("TMA in", "TMA out", "MMA", "commit", "tcgen05.ld", "tcgen05.st", "cp.async", "cp.async arrival")
 _MMA, _TMEM_STORE = 2, 5
-_BY_WARP, _FREED = -1, -2
+_BY_WARP, _FREED, _ALLOCATED = -1, -2, -3
 
 _MBARRIER = re.compile(r"\bmbarrier (?:at shared )?0x([0-9a-f]+)")
 
@@ -130,7 +130,7 @@ class _Lanes:
         entries: list[tuple[Any, ...]] = []
         for write, following in zip(writes, [*writes[1:], (self.end,)], strict=True):
             at, kind, warp, line = write
-            what = {_BY_WARP: "ld/st", _FREED: "freed"}.get(kind) or OPERATIONS[kind]
+            what = {_BY_WARP: "ld/st", _FREED: "freed", _ALLOCATED: "TMEM allocation"}.get(kind) or OPERATIONS[kind]
             text = f"{what} of {self.role_of(warp) or f'warp {warp}'}"
             adds_to = kind in (_BY_WARP, _TMEM_STORE) and entries and entries[-1][5] == text
             if adds_to:  # another warp of the same role, in its own lanes
