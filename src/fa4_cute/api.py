@@ -130,9 +130,13 @@ def explain(
 ) -> str:
     """What a call would do, without doing it: the plan of the kernel, or why torch's SDPA would be used.
 
+    The plan tells the problem, the tiles, the grid, and where the compiled kernel would come from: memory, a file, or
+    the compiler.
+
     arch: plan for this architecture; None: that of the query's device, "sm_100a" for tensors that are not on a GPU.
     """
     from . import arch as archs
+    from . import cache
     from .plan import plan
 
     reason = _fallback_reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
@@ -146,7 +150,13 @@ def explain(
         planned = plan(problem, target)
     except NotImplementedError as error:
         return f"torch's scaled_dot_product_attention: {error}"
-    lines = [f"fa4::mha: {problem}", f"  {planned.config}", f"  grid {planned.grid} of 512 threads"]
+    section, q_tiles, sections = planned.grid
+    lines = [
+        f"fa4::mha: {problem}",
+        f"  {planned.config}",
+        f"  grid {planned.grid} of 512 threads: {q_tiles} query tiles of {sections} x {section} (batch, head) pairs",
+        f"  kernel: {cache.whereabouts(planned.config)}",
+    ]
     if not query.is_cuda:
         lines.append(f"  on {query.device} the op is computed by the PyTorch reference; the plan is for {target}")
     return "\n".join(lines)

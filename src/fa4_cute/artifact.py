@@ -81,7 +81,10 @@ class LaunchRecord:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled kernel: independent of the DSL, of Python's version and of the machine that compiled it."""
+    """A compiled kernel: independent of the DSL, of Python's version and of the machine that compiled it.
+
+    ptx: empty where an ahead-of-time build left it out.
+    """
 
     cubin: bytes
     ptx: str

@@ -18,20 +18,18 @@ class Plan:
     grid: tuple[int, int, int]
 
 
+def config_for(*, dtype: str, head_dim: int, mask: str, arch: str) -> FA4Config:
+    """The kernel that serves a dtype, head dim and mask kind; `supported` says whether it can be built."""
+    return FA4Config.derive(dtype=dtype, head_dim=head_dim, mask=mask, arch=arch, max_block_n=128, cross_p=False)
+
+
 @functools.lru_cache(maxsize=1024)
 def plan(problem: Problem, arch: str) -> Plan:
     """The plan of a problem on an architecture. NotImplementedError with the reason if there is none.
 
     Cheap and free of tensors; the same problem always gives the same plan.
     """
-    config = FA4Config.derive(
-        dtype=problem.dtype,
-        head_dim=problem.head_dim,
-        mask=problem.mask,
-        arch=arch,
-        max_block_n=128,
-        cross_p=False,
-    )
+    config = config_for(dtype=problem.dtype, head_dim=problem.head_dim, mask=problem.mask, arch=arch)
     reasons = config.supported()
     if problem.head_dim_v != problem.head_dim:
         reasons.append(f"value head dim {problem.head_dim_v} differs from query head dim {problem.head_dim}")

@@ -3,7 +3,7 @@
 import argparse
 import importlib
 
-COMMANDS = ("verify", "info")
+COMMANDS = ("verify", "compile", "cache", "info")
 
 
 def add_arch_argument(command: argparse.ArgumentParser) -> None:

@@ -59,6 +59,9 @@ def run(
     start = time.perf_counter()
     artifact = cache.get(planned.config)
     compile_s = time.perf_counter() - start
+    ptx = ptx or artifact.ptx
+    if not ptx:
+        raise ValueError("FA4_CUTE_ARTIFACTS: this kernel was compiled with --no-ptx, and the emulator executes PTX")
 
     machine = Machine(arch=arch)
     tensors = {"q": query, "k": key if key.numel() else query, "v": value if value.numel() else query}
@@ -70,7 +73,7 @@ def run(
     params = binding.pack(artifact.record, operands, values, encode_tensor_map)
     start = time.perf_counter()
     stats = machine.launch(
-        Module(ptx or artifact.ptx),
+        Module(ptx),
         artifact.record.kernel,
         grid=planned.grid,
         block=artifact.record.block,

@@ -1,0 +1,62 @@
+"""Which kernels public model families need, for `fa4-cute compile --preset`.
+
+A kernel serves every length, batch size, number of heads and scale; what a model decides is the head dim, the masks
+and the dtypes it is run in. Each row is from the model's published configuration.
+"""
+
+from dataclasses import dataclass
+
+from .config import FA4Config
+from .plan import config_for
+
+DTYPES = ("bf16", "fp16")
+HEAD_DIMS = (64, 128)
+MASKS = ("none", "causal")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The kernels of one model: the product of the three."""
+
+    head_dims: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    masks: tuple[str, ...]
+
+    def configs(self, arch: str) -> list[FA4Config]:
+        """The configurations for an architecture. NotImplementedError for a kernel that cannot be built."""
+        found = [
+            config_for(dtype=dtype, head_dim=head_dim, mask=mask, arch=arch)
+            for dtype in self.dtypes
+            for head_dim in self.head_dims
+            for mask in self.masks
+        ]
+        reasons = {reason: None for config in found for reason in config.supported()}
+        if reasons:
+            raise NotImplementedError("; ".join(reasons))
+        return found
+
+
+ALL = Needs(HEAD_DIMS, DTYPES, MASKS)
+_DECODER_128 = Needs((128,), ("bf16",), ("causal",))
+_DECODER_64 = Needs((64,), ("bf16",), ("causal",))
+_ENCODER_64 = Needs((64,), DTYPES, ("none",))
+PRESETS = {
+    "all": ALL,
+    "bert": _ENCODER_64,
+    "clip-vit-l": _ENCODER_64,
+    "flux.1": Needs((128,), ("bf16",), ("none",)),
+    "gpt2": Needs((64,), DTYPES, ("causal",)),
+    "llama2-7b": Needs((128,), DTYPES, ("causal",)),
+    "llama3-8b": _DECODER_128,
+    "llama3-70b": _DECODER_128,
+    "llama3.2-1b": _DECODER_64,
+    "llama3.2-3b": _DECODER_128,
+    "mixtral-8x7b": _DECODER_128,
+    "qwen2.5-0.5b": _DECODER_64,
+    "qwen2.5-7b": _DECODER_128,
+    "qwen3-8b": _DECODER_128,
+    "sdxl": _ENCODER_64,
+    "stable-diffusion-3": _ENCODER_64,
+    "vit-l": _ENCODER_64,
+    "whisper": Needs((64,), DTYPES, MASKS),  # encoder and cross attention without a mask, decoder causal
+}
