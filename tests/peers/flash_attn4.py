@@ -45,6 +45,22 @@ class PeerConfig:
     s_ping_pong: bool = False
     lse: bool = True
     sm_count: int = DEFAULT_SM_COUNT
+    local: bool = False
+    cu_seqlens_q: bool = False
+    cu_seqlens_k: bool = False
+    seqused_q: bool = False
+    seqused_k: bool = False
+    page_size: int = 0
+
+    @property
+    def varlen_q(self) -> bool:
+        return self.cu_seqlens_q or self.seqused_q
+
+    @property
+    def int_tensors(self) -> dict[str, int]:
+        """Ranks of the int32 tensors the kernel takes, by name, in the order of its parameters."""
+        ranks = {"cu_seqlens_q": 1, "cu_seqlens_k": 1, "seqused_q": 1, "seqused_k": 1, "page_size": 2}
+        return {name: rank for name, rank in ranks.items() if getattr(self, name)}
 
     @classmethod
     def usual(cls, head_dim: int, *, causal: bool, dtype: str = "bf16", **changes: Any) -> PeerConfig:
@@ -52,7 +68,8 @@ class PeerConfig:
 
         Causal: longest-tile-first scheduler, one CTA.  Not causal: static persistent scheduler, CTA pairs for D = 128.
         """
-        own = {} if causal else {"persistent": True, "two_cta": head_dim > 112}
+        plain = not (causal or any(changes.get(name) for name in ("local", "cu_seqlens_q", "seqused_q")))
+        own = {"persistent": True, "two_cta": head_dim > 112} if plain else {}
         fields: dict[str, Any] = {
             "head_dim": head_dim,
             "head_dim_v": head_dim,
@@ -63,12 +80,14 @@ class PeerConfig:
 
     @property
     def name(self) -> str:
-        parts = ["fa4", "causal" if self.causal else "full", f"d{self.head_dim}"]
+        parts = ["fa4", "causal" if self.causal else "local" if self.local else "full", f"d{self.head_dim}"]
         if self.head_dim_v != self.head_dim:
             parts.append(f"dv{self.head_dim_v}")
-        parts += [
-            flag for flag in ("two_cta", "persistent", "split_kv", "pack_gqa", "s_ping_pong") if getattr(self, flag)
-        ]
+        flags = ["two_cta", "persistent", "split_kv", "pack_gqa", "s_ping_pong"]
+        flags += ["cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"]
+        parts += [flag for flag in flags if getattr(self, flag)]
+        if self.page_size:
+            parts.append(f"pages{self.page_size}")
         if self.q_stage != 2:
             parts.append(f"q{self.q_stage}")
         if self.group_size != 1:
@@ -125,28 +144,52 @@ def compile_peer(config: PeerConfig) -> PeerKernel:
         config.head_dim_v,
         qhead_per_kvhead=config.group_size,
         is_causal=config.causal,
+        is_local=config.local,
         is_split_kv=config.split_kv,
         pack_gqa=config.pack_gqa,
         q_stage=config.q_stage,
         is_static_persistent=config.persistent,
         use_2cta_instrs=config.two_cta,
         use_s_ping_pong=config.s_ping_pong,
+        is_varlen_q=config.varlen_q,
+        paged_kv_non_tma=config.page_size not in (0, 128),
     )
     if config.persistent:
         kernel.TileScheduler = _fixed_grid_scheduler(config.sm_count)
-    dtype = {"bf16": cutlass.BFloat16, "fp16": cutlass.Float16}[config.dtype]
-    q, k, v = (_fake(dtype, 4, divisibility=8) for _ in range(3))
-    out = _fake(cutlass.Float32, 5, divisibility=4) if config.split_kv else _fake(dtype, 4, divisibility=8)
-    lse = _fake(cutlass.Float32, 4 if config.split_kv else 3, divisibility=1) if config.lse else None
+    tensors, optional = _operands(config)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the peer uses names of the DSL that are deprecated in 4.8
         compiled = cute.compile(
-            kernel, q, k, v, out, lse, cutlass.Float32(1.0),
+            kernel, *tensors, cutlass.Float32(1.0), **optional,
             aux_data=AuxData(),
             stream=cute.runtime.make_fake_stream(),
             options=f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {_dump_dir()}",
         )  # fmt: skip
     return PeerKernel(config, compiled.__ptx__, compiled.__cubin__, kernel)
+
+
+def _operands(config: PeerConfig) -> tuple[list[Any], dict[str, Any]]:
+    """Fake q, k, v, o, lse; and the optional arguments by name."""
+    import cutlass
+
+    dtype = {"bf16": cutlass.BFloat16, "fp16": cutlass.Float16}[config.dtype]
+    rank_q, rank_k = 3 if config.cu_seqlens_q else 4, 3 if config.cu_seqlens_k else 4
+    q = _fake(dtype, rank_q, divisibility=8)
+    k, v = (_fake(dtype, rank_k, divisibility=8) for _ in range(2))
+    parts = 1 if config.split_kv else 0
+    out = _fake(cutlass.Float32, rank_q + 1, divisibility=4) if parts else _fake(dtype, rank_q, divisibility=8)
+    lse = _fake(cutlass.Float32, rank_q - 1 + parts, divisibility=1) if config.lse else None
+    names = {
+        "cu_seqlens_q": "mCuSeqlensQ",
+        "cu_seqlens_k": "mCuSeqlensK",
+        "seqused_q": "mSeqUsedQ",
+        "seqused_k": "mSeqUsedK",
+        "page_size": "mPageTable",
+    }
+    optional = {names[name]: _fake(cutlass.Int32, rank, divisibility=1) for name, rank in config.int_tensors.items()}
+    if config.local:
+        optional |= {"window_size_left": cutlass.Int32(1), "window_size_right": cutlass.Int32(1)}
+    return [q, k, v, out, lse], optional
 
 
 def _fake(dtype: Any, rank: int, *, divisibility: int) -> Any:

@@ -2,13 +2,16 @@
 
 The kernel's parameters, as the DSL lowers them (offsets by the C layout rules, all by value):
 
-    0..3    Q, K, V, O as TMA tensors: only their dynamic extents, i32 each, in mode order (row, column, head, batch);
-            V has (column, row, head, batch)
-    4       LSE: pointer, i32 extents (row, head, batch), padding, i64 strides (head, batch) in elements
-    5..8    128-byte tensor maps of Q, K, V, O
-    9       softmax scale times log2(e), f32
-    10, 11  the two tiled MMAs: 32 bytes each, 64 for CTA pairs; the device code does not read them
-    12..    what the tile scheduler holds, then the number of splits
+    Q, K, V, O      a TMA tensor: its dynamic extents; a plain one: pointer, extents, strides (`peer_operands`)
+    LSE             a plain tensor
+    lengths         plain int32 tensors, where the variant has them: cu_seqlens of Q and K, used lengths of Q and K, the
+                    page table
+    tensor maps     128 bytes for each of Q, K, V, O that moves by TMA
+    scale           softmax scale times log2(e), f32
+    window          left and right, i32 each, in a kernel with a local window
+    MMAs            the two tiled MMAs: 32 bytes each, 64 for CTA pairs; the device code does not read them
+    scheduler       what the tile scheduler holds, then the number of splits
+    group           packed GQA: a divisor, the query heads of a K/V head
 
 A divisor for fast division is 12 bytes {u32 divisor, u32 multiplier, u8 shift, u8 shift, 2 bytes padding} followed by
 the divisor itself as another parameter.
@@ -18,27 +21,35 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from flash_attn4 import PeerConfig, PeerKernel
+from peer_operands import TILE, extents, integers, plain, tensor_map, tma_box, uses_tma
 
-#: Rows of a query tile and keys of a K/V tile.
-TILE = 128
 _TORCH_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _UNREAD = b"\xa5"  # fills parameters that the device code does not read
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Extents of one dense call."""
+    """Extents of one call: sequences, heads, the longest sequences (packed: all of them together), all query rows."""
 
     batch: int
     heads: int
     heads_kv: int
     seqlen_q: int
     seqlen_k: int
+    total_q: int = 0
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What only some variants take: a window (left, right), and the int32 tensors of `PeerConfig.int_tensors`."""
+
+    window: tuple[int, int] = (0, 0)
+    lengths: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 def fast_divisor(divisor: int) -> bytes:
@@ -54,21 +65,6 @@ def fast_divisor(divisor: int) -> bytes:
     return struct.pack("<IIBBxx", divisor, multiplier, min(bits, 1), max(bits - 1, 0))
 
 
-def tma_box(config: PeerConfig, name: str) -> tuple[tuple[int, int], str]:
-    """Box (columns, rows; all other extents are 1) and swizzle of the tensor map of "q", "k", "v" or "o".
-
-    The innermost extent is the widest swizzle span that divides the head dimension.  In a CTA pair each CTA holds half
-    of the B operand: half of K's rows, half of V's columns.  Partial outputs of a split are float32.
-    """
-    width = 4 if config.split_kv and name == "o" else 2
-    columns = config.head_dim if name in "qk" else config.head_dim_v
-    if config.two_cta and name == "v":
-        columns //= 2
-    rows = TILE // 2 if config.two_cta and name == "k" else TILE
-    span = next(n for n in (128, 64, 32) if columns * width % n == 0)
-    return (span // width, rows), f"{span}B"
-
-
 def check_boxes(kernel: PeerKernel) -> None:
     """The boxes must add up to the transaction bytes the kernel waits for: RuntimeError where they do not."""
     config = kernel.config
@@ -82,47 +78,52 @@ def check_boxes(kernel: PeerKernel) -> None:
             raise RuntimeError(f"{config.name}: boxes of {name} hold {got} bytes, the kernel expects {want}")
 
 
-def _tensor_map(config: PeerConfig, name: str, tensor: torch.Tensor, address: int) -> bytes:
-    """The map of a (B, S, H, D) or (splits, B, S, H, D) tensor: dimensions (column, row, head, batch, split)."""
-    from fa4_cute.emulator import encode_tensor_map
-    from fa4_cute.tensor_map import TensorMapArgs
+def scheduler_arguments(
+    config: PeerConfig, shape: Shape, splits: int = 1, lengths: tuple[bytes, ...] = ()
+) -> tuple[list[bytes], tuple[int, int, int]]:
+    """The tile scheduler's parameters (and the number of splits behind them), and the grid.
 
-    (columns, rows), swizzle = tma_box(config, name)
-    order = [-1, -3, -2, -4, -5][: tensor.ndim]
-    return encode_tensor_map(
-        TensorMapArgs(
-            dtype="f32" if tensor.dtype == torch.float32 else config.dtype,
-            address=address,
-            dims=tuple(tensor.shape[n] for n in order),
-            strides_bytes=tuple(tensor.stride(n) * tensor.element_size() for n in order[1:]),
-            box=(columns, rows) + (1,) * (tensor.ndim - 2),
-            element_strides=None,
-            swizzle=swizzle,
-        )
-    )
-
-
-def scheduler_arguments(config: PeerConfig, shape: Shape, splits: int = 1) -> tuple[list[bytes], tuple[int, int, int]]:
-    """The tile scheduler's parameters (and the number of splits behind them), and the grid."""
-    tiles = math.ceil(shape.seqlen_q / (config.q_stage * TILE))
+    `lengths`: cu_seqlens and used lengths of Q as plain tensors, which the scheduler of such a kernel holds too.
+    """
+    packed = config.group_size if config.pack_gqa else 1
+    heads, rows = shape.heads // packed, shape.seqlen_q * packed
     pair = 2 if config.two_cta else 1
-    pairs = shape.heads * shape.batch
-    extents = [_i32(tiles), _i32(shape.heads), _i32(shape.batch)]
+    if config.varlen_q:
+        return _varlen_scheduler(config, shape, splits, lengths)
+    tiles = math.ceil(rows / (config.q_stage * TILE))
+    pairs = heads * shape.batch
     if config.persistent:
         clusters = math.ceil(tiles / pair)
         total = clusters * pairs
         grid = (min(config.sm_count // pair * pair, total * pair), 1, 1)
-        return [*_divisor(clusters), *_divisor(shape.heads), _i32(total), _i32(splits)], grid
-    if not config.causal:
+        return [*_divisor(clusters), *_divisor(heads), _i32(total), _i32(splits)], grid
+    tiles = math.ceil(tiles / pair)
+    extent = [_i32(tiles), _i32(heads), _i32(shape.batch)]
+    if not (config.causal or config.local):
         if pair != 1:
             raise ValueError("two_cta: want the persistent scheduler for a kernel without a mask")
-        grid = (tiles, shape.heads * splits, shape.batch)
-        return [*extents, _i32(splits), *_divisor(splits), _i32(splits)], grid
+        grid = (tiles, heads * splits, shape.batch)
+        return [*extent, _i32(splits), *_divisor(splits), _i32(splits)], grid
     section = _heads_in_l2(config, shape)
-    fields = [_i32(tiles * pairs), _i32(splits), *extents, _i32(section)]
-    fields += [*_divisor(shape.heads), *_divisor(section), *_divisor(section * tiles)]
+    fields = [_i32(tiles * pairs), _i32(splits), *extent, _i32(section)]
+    fields += [*_divisor(heads), *_divisor(section), *_divisor(section * tiles)]
     fields += [*_divisor(max(pairs % section, 1)), _i32(pairs // section), *_divisor(splits), _i32(splits)]
-    return fields, (tiles * pairs, splits, 1)
+    return fields, (tiles * pairs * pair, splits, 1)
+
+
+def _varlen_scheduler(
+    config: PeerConfig, shape: Shape, splits: int, lengths: tuple[bytes, ...]
+) -> tuple[list[bytes], tuple[int, int, int]]:
+    """One CTA a tile, for the most tiles that any division of the query rows into sequences can have."""
+    if config.two_cta or config.persistent:
+        raise NotImplementedError("varlen: not yet for CTA pairs or the persistent scheduler")
+    packed = config.group_size if config.pack_gqa else 1
+    heads, total = shape.heads // packed, shape.total_q * packed
+    blocks_in_l2 = 50 * 2**20 // ((config.head_dim + config.head_dim_v) * 2 * TILE)
+    tile = config.q_stage * TILE
+    most = (total + shape.batch * (tile - 1)) // tile
+    fields = [_i32(n) for n in (total, heads, shape.batch, splits, blocks_in_l2)]
+    return [*fields, *lengths, _i32(splits)], (most * heads, splits, 1)
 
 
 def _heads_in_l2(config: PeerConfig, shape: Shape) -> int:
@@ -139,38 +140,51 @@ def _divisor(value: int) -> list[bytes]:
     return [fast_divisor(value), _i32(value)]
 
 
-def lse_blob(lse: torch.Tensor, address: int) -> bytes:
-    """LSE (B, H, S) or (splits, B, H, S) as a plain tensor: pointer, extents, strides but the innermost one."""
-    extents = struct.pack(f"<{lse.ndim}i", *reversed(lse.shape))
-    extents += bytes(-len(extents) % 8)
-    return struct.pack("<q", address) + extents + struct.pack(f"<{lse.ndim - 1}q", *reversed(lse.stride()[:-1]))
+def shape_of(config: PeerConfig, tensors: dict[str, torch.Tensor]) -> Shape:
+    """The extents of a call; ValueError where the heads do not fit the kernel."""
+    q, k = tensors["q"], tensors["k"]
+    heads, heads_kv = q.shape[-2], k.shape[-2]
+    if heads != heads_kv * config.group_size:
+        raise ValueError(f"heads: want {config.group_size} query heads a K/V head, got {heads} and {heads_kv}")
+    batch = tensors["cu_seqlens_q"].shape[0] - 1 if config.cu_seqlens_q else q.shape[0]
+    seqlen_k = k.shape[-3] * (tensors["page_size"].shape[1] if config.page_size else 1)
+    total = q.shape[0] * (1 if config.cu_seqlens_q else q.shape[1])
+    return Shape(batch, heads, heads_kv, q.shape[-3], seqlen_k, total)
 
 
 def arguments(
-    kernel: PeerKernel, tensors: dict[str, torch.Tensor], addresses: dict[str, int], scale: float
+    kernel: PeerKernel,
+    tensors: dict[str, torch.Tensor],
+    addresses: dict[str, int],
+    scale: float,
+    window: tuple[int, int] = (0, 0),
 ) -> tuple[list[bytes], tuple[int, int, int]]:
     """All parameters in order as byte strings, and the grid.
 
-    `tensors`: q, k, v, o (B, S, H, D) and lse (B, H, S); o and lse with the splits in front where the kernel splits.
+    `tensors`: q, k, v, o (.., S, H, D) and lse (.., H, S); o and lse with the splits in front where the kernel splits;
+    the int32 tensors by their names in the config.
     """
     config = kernel.config
-    q, k, out = tensors["q"], tensors["k"], tensors["o"]
-    shape = Shape(q.shape[0], q.shape[2], k.shape[2], q.shape[1], k.shape[1])
-    if shape.heads != shape.heads_kv * config.group_size:
-        raise ValueError(
-            f"heads: want {config.group_size} query heads a K/V head, got {shape.heads} and {shape.heads_kv}"
-        )
-    extents = []
+    values, maps = [], []
     for name in "qkvo":
-        *splits, batch, rows, heads, columns = tensors[name].shape
-        order = (columns, rows) if name == "v" else (rows, columns)
-        extents.append(struct.pack(f"<{4 + len(splits)}i", *order, heads, batch, *splits))
-    blob = lse_blob(tensors["lse"], addresses["lse"])
-    maps = [_tensor_map(config, name, tensors[name], addresses[name]) for name in "qkvo"]
-    factor = struct.pack("<f", scale * math.log2(math.e))
-    mma = _UNREAD * (64 if config.two_cta else 32)
-    scheduler, grid = scheduler_arguments(config, shape, out.shape[0] if config.split_kv else 1)
-    return [*extents, blob, *maps, factor, mma, mma, *scheduler], grid
+        if uses_tma(config, name):
+            values.append(extents(config, name, tensors[name]))
+            maps.append(tensor_map(config, name, tensors[name], addresses[name]))
+        else:
+            values.append(plain(config, name, tensors[name], addresses[name]))
+    values.append(plain(config, "lse", tensors["lse"], addresses["lse"]))
+    lengths = {name: integers(tensors[name], addresses[name]) for name in config.int_tensors}
+    values += [*lengths.values(), *maps, struct.pack("<f", scale * math.log2(math.e))]
+    if config.local:
+        values += [_i32(n) for n in window]
+    values += [_UNREAD * (64 if config.two_cta else 32)] * 2
+    splits = tensors["o"].shape[0] if config.split_kv else 1
+    of_q = tuple(lengths[name] for name in ("cu_seqlens_q", "seqused_q") if name in lengths)
+    scheduler, grid = scheduler_arguments(config, shape_of(config, tensors), splits, of_q)
+    values += scheduler
+    if config.pack_gqa:
+        values += _divisor(config.group_size)
+    return values, grid
 
 
 def pack(values: list[bytes], params: list[Any]) -> bytes:
@@ -195,28 +209,30 @@ def run(
     v: torch.Tensor,
     scale: float,
     splits: int = 1,
+    extras: Extras | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor, Any]:
     """Execute the kernel in the emulator; q, k, v are (B, S, H, D).  Returns (o, lse, launch statistics).
 
-    A kernel that splits the keys gives float32 parts with the splits in front.  `options` go to the emulator's `launch`
-    (a schedule, say).
+    Packed sequences: (S, H, D); paged K and V: (pages, page size, H, D).  A kernel that splits the keys gives float32
+    parts with the splits in front.  `options` go to the emulator's `launch` (a schedule, say).
     """
     from fa4_cute.emulator import Machine, Module
 
     check_boxes(kernel)
     config = kernel.config
-    batch, rows, heads, _ = q.shape
+    extras = extras or Extras()
+    *batch, rows, heads, _ = q.shape
     dtype = torch.float32 if config.split_kv else _TORCH_DTYPE[config.dtype]
-    lead = (splits,) if config.split_kv else ()
-    out = torch.full((*lead, batch, rows, heads, config.head_dim_v), math.nan, dtype=dtype)
-    lse = torch.full((*lead, batch, heads, rows), math.nan, dtype=torch.float32)
-    tensors = {"q": q, "k": k, "v": v, "o": out, "lse": lse}
+    lead = [splits] if config.split_kv else []
+    out = torch.full((*lead, *batch, rows, heads, config.head_dim_v), math.nan, dtype=dtype)
+    lse = torch.full((*lead, *batch, heads, rows), math.nan, dtype=torch.float32)
+    tensors = {"q": q, "k": k, "v": v, "o": out, "lse": lse, **extras.lengths}
     module = Module(kernel.ptx)
     (name,) = module.kernels
     machine = Machine(arch=config.arch)
     addresses = {key: machine.map(t, name=key, writable=key in ("o", "lse")) for key, t in tensors.items()}
-    values, grid = arguments(kernel, tensors, addresses, scale)
+    values, grid = arguments(kernel, tensors, addresses, scale, extras.window)
     stats = machine.launch(
         module,
         name,

@@ -11,15 +11,13 @@ import pytest
 import torch
 from flash_attn4 import PeerConfig, compile_peer
 from peer_launch import (
-    TILE,
     Shape,
     check_boxes,
     fast_divisor,
-    lse_blob,
     pack,
     scheduler_arguments,
-    tma_box,
 )
+from peer_operands import TILE, plain, tma_box
 
 
 @dataclass
@@ -112,4 +110,4 @@ def test_sizes_agree_with_the_compiled_kernel(config: PeerConfig) -> None:
     fields, _ = scheduler_arguments(config, Shape(1, 1, 1, 300, 300))
     assert sizes[12:] == [len(field) for field in fields]
     lse = torch.empty((2, 1, 1, 300) if config.split_kv else (1, 1, 300))
-    assert sizes[4] == len(lse_blob(lse, 0))
+    assert sizes[4] == len(plain(config, "lse", lse, 0))
