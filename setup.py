@@ -65,9 +65,7 @@ class NinjaBuild(build_ext):
         else:
             self._directly(cxx, link, steps, target)
 
-    def _with_ninja(
-        self, ninja: str, work: Path, cxx: list[str], link: list[str], steps: dict, target: Path
-    ) -> None:
+    def _with_ninja(self, ninja: str, work: Path, cxx: list[str], link: list[str], steps: dict, target: Path) -> None:
         def esc(path: Path) -> str:
             return str(path).replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
