@@ -43,7 +43,8 @@ class Encodings {
   private:
     Encoder encoder_;
     std::mutex mutex_;
-    Lru<TensorMapArgs, TensorMapBytes> known_;
+    // Hashed by address and the first two dimensions: maps of one address differ there, if at all often.
+    Lru<TensorMapArgs, TensorMapBytes, BytesHash<TensorMapArgs, 24>> known_;
     uint64_t hits_ = 0, misses_ = 0;
 };
 

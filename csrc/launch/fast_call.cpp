@@ -88,12 +88,24 @@ bool Calls::remember(nb::handle query, nb::handle key, nb::handle value, const C
     return true;
 }
 
-PyObject* Calls::run(PyObject* const* tensors, const CallOptions& options, bool with_lse) {
+// Whether memory holds the negative of a tensor: a lazy imaginary part of a conjugate. Among our types only half
+// precision has a complex type to be the part of.
+bool is_negated(PyObject* const* tensors, const DlTensor* views) {
+    static PyObject* const method = PyUnicode_InternFromString("is_neg");
+    for (int i = 0; i < 3; ++i)
+        if (views[i].code == kDlFloat &&
+            steal_or_throw(PyObject_CallMethodNoArgs(tensors[i], method)).ptr() != Py_False)
+            return true;
+    return false;
+}
+
+PyObject* Calls::run(PyObject* const* tensors, const CallOptions& options, bool with_lse, bool check_bits) {
     DlTensor views[4];
     CallKey key;
     if (!read(tensors, options, views, key)) return nullptr;
     auto found = known_.get(key);
     if (!found) return nullptr;
+    if (check_bits && is_negated(tensors, views)) return nullptr;
     std::shared_ptr<const PlannedCall> call = *found;  // another thread may evict it during the launch
     return launch(*call, tensors[0], views, with_lse);
 }
@@ -202,16 +214,12 @@ bool wants_gradient(const Calls& calls, PyObject* const* tensors) {
 
 // Whether a call may be made without telling torch's dispatcher.
 bool nobody_looks(const Direct& direct, PyObject* const* tensors) {
-    static PyObject* const is_neg = PyUnicode_InternFromString("is_neg");
     nb::object included = steal_or_throw(PyObject_CallNoArgs(direct.included_keys.ptr()));
     if (bits_of(included.ptr()) & ~direct.harmless_keys) return false;
     for (nb::handle check : direct.busy)
         if (PyObject_IsTrue(steal_or_throw(PyObject_CallNoArgs(check.ptr())).ptr())) return false;
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; ++i)
         if (!direct.calls->is_tensor(tensors[i])) return false;
-        // The one thing that a tensor's keys could say and its memory does not show.
-        if (steal_or_throw(PyObject_CallMethodNoArgs(tensors[i], is_neg)).ptr() != Py_False) return false;
-    }
     return !wants_gradient(*direct.calls, tensors);
 }
 
@@ -224,7 +232,7 @@ PyObject* fast_op_call(PyObject* self, PyObject* args, PyObject* kwargs) {
         if (read_options(args, kwargs, options)) {
             PyObject* const* items = &PyTuple_GET_ITEM(args, 0);
             if (is_plain(op, items[0]) && !wants_gradient(*op.calls, items + 1))
-                if (PyObject* result = op.calls->run(items + 1, options, op.with_lse)) return result;
+                if (PyObject* result = op.calls->run(items + 1, options, op.with_lse, false)) return result;
         }
         return PyObject_Call(op.otherwise.ptr(), args, kwargs);
     } catch (nb::python_error& error) {
@@ -243,7 +251,7 @@ PyObject* direct_call(PyObject* self, PyObject* args, PyObject*) {
         if (PyTuple_GET_SIZE(args) == 9 && direct.calls->size() && read_leading(items + 3, 3, options) &&
             read_scale(items[6], options) && is_true(items[7], options.gqa) && read_alignment(items[8], options) &&
             nobody_looks(direct, items))
-            if (PyObject* result = direct.calls->run(items, options, direct.with_lse)) return result;
+            if (PyObject* result = direct.calls->run(items, options, direct.with_lse, true)) return result;
         Py_RETURN_NONE;
     } catch (nb::python_error& error) {
         error.restore();

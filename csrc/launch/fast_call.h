@@ -56,7 +56,8 @@ class Calls {
     // False if the tensors are none that the hot path takes; then nothing is remembered.
     bool remember(nb::handle query, nb::handle key, nb::handle value, const CallOptions& options, PlannedCall call);
     // New reference: the output, or (output, lse). nullptr without a Python error: not known, the caller has to plan.
-    PyObject* run(PyObject* const* tensors, const CallOptions& options, bool with_lse);
+    // check_bits: nobody has looked at the tensors' dispatch keys.
+    PyObject* run(PyObject* const* tensors, const CallOptions& options, bool with_lse, bool check_bits);
     void clear();
 
     // Of torch's own class, not of a subclass.

@@ -9,13 +9,13 @@
 
 namespace fa4launch {
 
-// Hash of a value without padding, by all its bytes.
-template <class T>
+// Hash of a value without padding, by its leading bytes (the rest must seldom be all that differs).
+template <class T, size_t Bytes = sizeof(T)>
 struct BytesHash {
-    static_assert(std::has_unique_object_representations_v<T> && sizeof(T) % 8 == 0);
+    static_assert(std::has_unique_object_representations_v<T> && Bytes % 8 == 0 && Bytes <= sizeof(T));
     size_t operator()(const T& value) const {
         uint64_t state = 0x9e3779b97f4a7c15ull, word;
-        for (size_t at = 0; at < sizeof(T); at += 8) {
+        for (size_t at = 0; at < Bytes; at += 8) {
             std::memcpy(&word, reinterpret_cast<const char*>(&value) + at, 8);
             state = (state ^ word) * 0xff51afd7ed558ccdull;
             state ^= state >> 32;
@@ -25,7 +25,7 @@ struct BytesHash {
 };
 
 // Not thread-safe: the owner locks.
-template <class Key, class Value>
+template <class Key, class Value, class Hash = BytesHash<Key>>
 class Lru {
   public:
     explicit Lru(size_t capacity) : capacity_(capacity) {}
@@ -65,7 +65,7 @@ class Lru {
     size_t capacity_;
     uint64_t evictions_ = 0;
     std::list<std::pair<Key, Value>> order_;  // most recent first
-    std::unordered_map<Key, typename std::list<std::pair<Key, Value>>::iterator, BytesHash<Key>> index_;
+    std::unordered_map<Key, typename std::list<std::pair<Key, Value>>::iterator, Hash> index_;
 };
 
 }  // namespace fa4launch

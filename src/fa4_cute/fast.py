@@ -58,7 +58,7 @@ def kernel(otherwise: Callable[..., Any], *, with_lse: bool, table: Any = None, 
     return launcher().FastOp(table, otherwise, with_lse, relevant, plain)
 
 
-def direct(*, with_lse: bool, table: Any = None, backend: str = "CUDA") -> Callable[..., Any]:
+def direct(*, with_lse: bool, table: Any = None) -> Callable[..., Any]:
     """The hot path for callers in Python: skips torch's dispatcher where that had nothing to do but call our kernel.
 
     The result is called as (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, causal_alignment)
@@ -75,7 +75,7 @@ def direct(*, with_lse: bool, table: Any = None, backend: str = "CUDA") -> Calla
     busy = [
         torch._C._len_torch_function_stack,
         torch._C._autograd._profiler_enabled,
-        functools.partial(torch.is_autocast_enabled, backend.lower()),
+        torch._C._is_any_autocast_enabled,
     ]
     included = torch._C._dispatch_tls_local_include_set
     return cast(Callable[..., Any], launcher().Direct(table, with_lse, included, harmless.raw_repr(), busy))

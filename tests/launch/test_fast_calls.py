@@ -212,8 +212,8 @@ class Watch(torch.overrides.TorchFunctionMode):
 
 def test_direct_calls(bench):
     """What skips the dispatcher launches the same, and gives way where the dispatcher would have had work to do."""
-    direct = fast.direct(with_lse=False, table=bench.table, backend="CPU")
-    direct_with_lse = fast.direct(with_lse=True, table=bench.table, backend="CPU")
+    direct = fast.direct(with_lse=False, table=bench.table)
+    direct_with_lse = fast.direct(with_lse=True, table=bench.table)
     query, key, value = tensors()
     defaults = (None, 0.0, False, None, False, "top_left")
     assert direct(query, key, value, *defaults) is None, "nothing is known yet"
@@ -245,7 +245,12 @@ def test_direct_calls(bench):
         assert not served(query, key, value, *others), others
     assert not served(query.clone().requires_grad_(), key, value, *defaults)
     assert not served(torch.nn.Parameter(query, requires_grad=False), key, value, *defaults)
-    assert not served(torch._neg_view(query), key, value, *defaults)
+    half = tensors(dtype=torch.float16)
+    bench.remember(*half)
+    assert served(*half, *defaults)
+    imaginary = torch.view_as_complex(torch.stack((half[0], half[0]), -1)).conj().imag  # no kernel has run for the sign
+    assert imaginary.is_neg() and not served(imaginary, *half[1:], *defaults)
+    assert not served(half[0], *half[1:2], torch._neg_view(half[2]), *defaults)
     assert not served("query", key, value, *defaults)
     assert not served(torch._to_functional_tensor(query), key, value, *defaults)
     assert not served(query.to("meta"), key, value, *defaults)
