@@ -43,7 +43,7 @@ class Encodings {
   private:
     Encoder encoder_;
     std::mutex mutex_;
-    // Hashed by address and the first two dimensions: maps of one address differ there, if at all often.
+    // Hashed by address and two dimensions: few maps agree in these.
     Lru<TensorMapArgs, TensorMapBytes, BytesHash<TensorMapArgs, 24>> known_;
     uint64_t hits_ = 0, misses_ = 0;
 };
