@@ -159,3 +159,10 @@ def test_info_command(compiled, tmp_path, monkeypatch, capsys):  # noqa: F811
     out = capsys.readouterr().out
     assert f"{tmp_path / 'kernels'}: 1 kernels" in out and str(tmp_path / "ahead") in out
     assert out.count("FA4Config(") == 8 and out.count("will be compiled on first use") == 8
+
+
+def test_a_missing_extra_is_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    with pytest.raises(SystemExit):
+        cli.main(["compile", "--arch", "sm_100a", "-o", str(tmp_path)])
+    assert "pip install 'fa4_cute[cli]'" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 
+_EXTRA = ("rich", "jinja2")  # of pyproject.toml's extra "cli"
 COMMANDS = ("verify", "compile", "cache", "info")
 
 
@@ -25,5 +26,10 @@ def main(argv: list[str] | None = None) -> int:
         module.add_arguments(command)
         command.set_defaults(function=module.run)
     args = parser.parse_args(argv)
-    result: int = args.function(args)
+    try:
+        result: int = args.function(args)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in _EXTRA:
+            raise
+        parser.error(f"{error.name} is not installed; this command needs the extra: pip install 'fa4_cute[cli]'")
     return result
