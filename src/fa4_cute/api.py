@@ -6,9 +6,12 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 
-from . import fast
+from . import arch as archs
+from . import cache, fast, sdpa
 from . import ops as _ops  # registers the operators
-from .validate import check, unsupported_reason
+from .plan import plan
+from .problem import Problem
+from .validate import check
 
 _log = logging.getLogger("fa4_cute")
 _logged: set[str] = set()
@@ -60,59 +63,85 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    *,
+    strict: bool = False,
 ) -> torch.Tensor:
     """torch.nn.functional.scaled_dot_product_attention, by the fa4 kernel where it serves the call.
 
-    Elsewhere torch's own runs; `explain` says why, and each reason is logged once (logger "fa4_cute").
+    query (..., heads_q, seqlen_q, head_dim); key, value (..., heads_kv, seqlen_k, head_dim): 2 to 5 dimensions, all but
+    the last two broadcast. Elsewhere torch's own runs; `explain` says why, and each reason is logged once (logger
+    "fa4_cute"). docs/semantics.md lists what is stricter than torch's.
+
+    strict: raise in place of falling back, a NotImplementedError with the reason.
     """
     if not torch.compiler.is_compiling():
         known = _direct(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, "top_left")
         if known is not None:
             return cast(torch.Tensor, known)
-    reason = _fallback_reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    if reason is None:
-        result: torch.Tensor = torch.ops.fa4.mha(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    call = served(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if isinstance(call, sdpa.Call):
+        out = mha(
+            call.query,
+            call.key,
+            call.value,
+            is_causal=call.is_causal,
+            scale=call.scale,
+            enable_gqa=call.enable_gqa,
+            causal_alignment=call.causal_alignment,
         )
-        return result
-    if not torch.compiler.is_compiling() and reason not in _logged:
-        _logged.add(reason)
-        _log.info("torch's scaled_dot_product_attention is used: %s", reason)
+        return call.restore(out)
+    if strict:
+        raise NotImplementedError(f"strict=True and the kernel does not serve this call: {call}")
+    log_fallback(call)
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
 
 
-def _fallback_reason(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-) -> str | None:
-    """Why torch's SDPA has to serve a call; also for input that is bad for the op, so that torch's own rules decide."""
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value)):
-        return "an input requires a gradient and fa4::mha is forward only"
-    try:
-        options: dict[str, Any] = {"scale": scale, "enable_gqa": enable_gqa}
-        reason = unsupported_reason(query, key, value, attn_mask, dropout_p, is_causal, **options)
-    except (ValueError, TypeError) as error:
-        return str(error)
-    if reason is None and query.is_cuda:
-        from . import arch
-        from .plan import plan
+def log_fallback(reason: str) -> None:
+    """Says once a reason that torch's SDPA is used."""
+    if not torch.compiler.is_compiling() and reason not in _logged:
+        _logged.add(reason)
+        _log.info("torch's scaled_dot_product_attention is used: %s", reason)
 
-        try:
-            target = arch.of_device(query.device)
-            # Sizes may be symbols while compiling, and a plan would specialise on them: the op plans at run time.
-            if not torch.compiler.is_compiling():
-                plan(check(query, key, value, is_causal=is_causal, **options), target)
-        except NotImplementedError as error:
-            return str(error)
-    return reason
+
+def served(*arguments: Any) -> sdpa.Call | str:
+    """sdpa.route, and whether the tensors' device can be planned for."""
+    call = sdpa.route(*arguments)
+    if isinstance(call, str):
+        return call
+    try:
+        target = target_of(call.query.device)
+        if target is None:
+            return call
+        reason = sdpa.past_limits(call)
+        if reason is not None:
+            return reason
+        if not torch.compiler.is_compiling():  # sizes may be symbols, and a plan would specialise on them
+            plan(_problem(call), target)
+    except NotImplementedError as error:
+        return str(error)
+    return call
+
+
+def target_of(device: torch.device) -> str | None:
+    """The architecture that calls on a device are planned for; None: any call is computed by the reference.
+
+    NotImplementedError for a GPU that the kernel does not run on.
+    """
+    return archs.of_device(device) if device.type == "cuda" else None
+
+
+def _problem(call: sdpa.Call) -> Problem:
+    return check(
+        call.query,
+        call.key,
+        call.value,
+        is_causal=call.is_causal,
+        scale=call.scale,
+        enable_gqa=call.enable_gqa,
+        causal_alignment=call.causal_alignment,
+    )
 
 
 def explain(
@@ -128,25 +157,19 @@ def explain(
     causal_alignment: str = "top_left",
     arch: str | None = None,
 ) -> str:
-    """What a call would do, without doing it: the plan of the kernel, or why torch's SDPA would be used.
+    """What `scaled_dot_product_attention` would do, without doing it: the plan of the kernel, or why torch's is used.
 
     The plan tells the problem, the tiles, the grid, and where the compiled kernel would come from: memory, a file, or
     the compiler.
 
     arch: plan for this architecture; None: that of the query's device, "sm_100a" for tensors that are not on a GPU.
     """
-    from . import arch as archs
-    from . import cache
-    from .plan import plan
-
-    reason = _fallback_reason(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    if reason is not None:
-        return f"torch's scaled_dot_product_attention: {reason}"
-    problem = check(
-        query, key, value, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa, causal_alignment=causal_alignment
-    )
-    target = arch or (archs.of_device(query.device) if query.is_cuda else "sm_100a")
+    call = sdpa.route(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, causal_alignment)
+    if isinstance(call, str):
+        return f"torch's scaled_dot_product_attention: {call}"
+    problem = _problem(call)
     try:
+        target = arch or target_of(query.device) or "sm_100a"
         planned = plan(problem, target)
     except NotImplementedError as error:
         return f"torch's scaled_dot_product_attention: {error}"
@@ -157,7 +180,7 @@ def explain(
         f"  grid {planned.grid} of 512 threads: {q_tiles} query tiles of {sections} x {section} (batch, head) pairs",
         f"  kernel: {cache.whereabouts(planned.config)}",
     ]
-    if not query.is_cuda:
+    if query.device.type != "cuda":
         lines.append(f"  on {query.device} the op is computed by the PyTorch reference; the plan is for {target}")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import fast, reference
+from . import fast, reference, sdpa
 from .outputs import lse_like, output_like
 from .validate import check
 
@@ -116,6 +116,18 @@ def _refuse_gradient(name: str) -> Any:
     return autograd
 
 
+def _autocast(name: str, device_type: str) -> Any:
+    """Autocast kernel: casts what SDPA under autocast casts, to the type that is active."""
+    operator = getattr(torch.ops.fa4, name).default
+    key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device_type.upper()}"))
+
+    def autocast(_: Any, *args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(key):
+            return operator(*sdpa.autocast(*args[:3]), *args[3:], **kwargs)
+
+    return autocast
+
+
 for _name, _cpu, _cuda, _fake in (
     ("mha", _mha_cpu, _mha_cuda, _mha_fake),
     ("mha_with_lse", _mha_with_lse_cpu, _mha_with_lse_cuda, _mha_with_lse_fake),
@@ -124,6 +136,9 @@ for _name, _cpu, _cuda, _fake in (
     torch.library.register_fake(f"fa4::{_name}", _fake, lib=_library)
     _autograd = _refuse_gradient(_name)
     _library.impl(_name, _autograd, "Autograd", with_keyset=True)
+    for _device_type in ("cpu", "cuda"):
+        _key = f"Autocast{_device_type.upper()}"
+        _library.impl(_name, _autocast(_name, _device_type), _key, with_keyset=True)
     # Without a gradient to refuse, the hot path launches from here already and saves the second trip into Python.
     _with_lse = _name == "mha_with_lse"
     _library.impl(_name, fast.kernel(_cuda, with_lse=_with_lse), "CUDA", with_keyset=True)

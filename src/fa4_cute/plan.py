@@ -8,6 +8,7 @@ from .config import FA4Config
 from .problem import Problem
 
 _GRID_YZ_LIMIT = 65535  # of CUDA
+MAX_SEQLEN_Q = _GRID_YZ_LIMIT * 256  # rows; a CTA has two query tiles of 128
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,11 @@ def plan(problem: Problem, arch: str) -> Plan:
     if reasons:
         raise NotImplementedError("; ".join(reasons))
     section = heads_in_l2(problem, lookup(arch).l2_bytes)
+    section = max(section, -(-problem.batch * problem.heads_q // _GRID_YZ_LIMIT))
     q_tiles = max(1, -(-problem.seqlen_q // config.block_m))
     sections = max(1, -(-problem.batch * problem.heads_q // section))
-    for name, count in (("query tiles", q_tiles), ("groups of heads", sections)):
-        if count > _GRID_YZ_LIMIT:
-            raise NotImplementedError(f"{name}: {count} exceed the grid limit {_GRID_YZ_LIMIT}")
+    if q_tiles > _GRID_YZ_LIMIT:
+        raise NotImplementedError(f"query tiles: {q_tiles} exceed the grid limit {_GRID_YZ_LIMIT}")
     return Plan(config, (section, q_tiles, sections))
 
 
