@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Kernels compiled here are kept with the rest; users' caches are elsewhere (docs/ahead-of-time.md).
 export FA4_CUTE_CACHE_DIR ?= $(CURDIR)/$(VENV)/kernels
 
-.PHONY: help demo test test-gpu launcher lint format bench mutation clean
+.PHONY: help demo test test-gpu launcher lint format bench mutation peers clean
 
 help:
 	@echo "make demo    compile the sm_100a kernels, execute them in the emulator, check them against float64"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-gpu  the launch path on a Hopper GPU: tests/gpu, then host time a call"
 	@echo "make lint    ruff, mypy, clang-format"
 	@echo "make mutation  break the kernels' synchronisation piece by piece; writes docs/mutation.md"
+	@echo "make peers   run kernels that nobody here wrote in the emulator; writes docs/peers.md"
 	@echo "make bench   SASS instruction counts, next to flash-attn-4's"
 
 demo: $(VENV)/.built
@@ -39,6 +40,9 @@ bench: $(VENV)/.built $(VENV)/.test
 
 mutation: $(VENV)/.built $(VENV)/.test
 	$(BIN)/python tests/mutation/study.py
+
+peers: $(VENV)/.built $(VENV)/.test
+	$(BIN)/python tests/peers/table.py
 
 # torch first: its default build brings a CUDA toolkit of gigabytes, which a machine without a GPU has no use for.
 $(VENV)/.torch: constraints.txt

@@ -12,7 +12,7 @@ import torch
 from flash_attn4 import _dump_dir
 from peer_launch import fast_divisor, pack
 
-from fa4_cute.emulator import Machine, Module, Schedule
+from fa4_cute.emulator import EmulationError, Machine, Module, Schedule, Violation
 
 pytestmark = pytest.mark.usefixtures("peer")
 HEADS, HEAD_DIM, TILE = 4, 64, 16  # rows of a tile: pairs of a query row and a head
@@ -20,24 +20,27 @@ SCHEDULES = [Schedule.eager(), Schedule.lazy(), Schedule.random(1), Schedule.ran
 
 
 @functools.cache
-def compile_combine() -> Any:
-    """PTX of the kernel for a bf16 output, float32 parts and up to 16 splits."""
+def compile_combine(head_dim: int = HEAD_DIM) -> Any:
+    """PTX of the kernel for a bf16 output, float32 parts and up to 16 splits.
+
+    256 threads copy 4 columns each: a row of the tile each for 64 columns, two for 128.
+    """
     import cutlass
     from cutlass import cute
     from flash_attn.cute.flash_fwd_combine import FlashAttentionForwardCombine
 
     kernel = FlashAttentionForwardCombine(
-        cutlass.BFloat16, cutlass.Float32, HEAD_DIM, HEADS, tile_m=TILE, k_block_size=HEAD_DIM, log_max_splits=4
+        cutlass.BFloat16, cutlass.Float32, head_dim, HEADS, tile_m=TILE, k_block_size=head_dim, log_max_splits=4
     )
     part = cute.runtime.make_fake_tensor(
         cutlass.Float32,
-        (*(cute.sym_int() for _ in range(4)), HEAD_DIM),
+        (*(cute.sym_int() for _ in range(4)), head_dim),
         stride=(*(cute.sym_int64(divisibility=4) for _ in range(4)), 1),
         assumed_align=16,
     )
     out = cute.runtime.make_fake_tensor(
         cutlass.BFloat16,
-        (*(cute.sym_int() for _ in range(3)), HEAD_DIM),
+        (*(cute.sym_int() for _ in range(3)), head_dim),
         stride=(*(cute.sym_int64(divisibility=4) for _ in range(3)), 1),
         assumed_align=16,
     )
@@ -73,7 +76,7 @@ def combine(part: torch.Tensor, lse_part: torch.Tensor, **options: Any) -> tuple
     _, batch, rows, heads, _ = part.shape
     out = torch.full(part.shape[1:], torch.nan, dtype=torch.bfloat16)
     lse = torch.full(lse_part.shape[1:], torch.nan)
-    machine, module = Machine(), Module(compile_combine())
+    machine, module = Machine(), Module(compile_combine(part.shape[-1]))
     at = {name: machine.map(t, name=name) for name, t in {"p": part, "lp": lse_part, "o": out, "l": lse}.items()}
     tiles = -(-rows * heads // TILE)
     values = [
@@ -91,9 +94,9 @@ def combine(part: torch.Tensor, lse_part: torch.Tensor, **options: Any) -> tuple
     return out, lse
 
 
-def parts(splits: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+def parts(splits: int, rows: int, head_dim: int = HEAD_DIM) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(splits)
-    part = torch.randn(splits, 2, rows, HEADS, HEAD_DIM, generator=generator)
+    part = torch.randn(splits, 2, rows, HEADS, head_dim, generator=generator)
     return part, 3 * torch.randn(splits, 2, HEADS, rows, generator=generator)
 
 
@@ -118,3 +121,18 @@ def test_against_float64(splits, rows, strict, schedule):
     assert (out.double() - exact_out).abs().max() <= 2 * worst
     rounding = exact_lse.abs().max() * 2**-23
     assert (lse.double() - exact_lse).abs().max() <= 2 * (naive_lse.double() - exact_lse).abs().max() + rounding
+
+
+def test_rows_that_do_not_exist_are_found():
+    """The kernel loads no LSE for them but reads its slot in shared memory: docs/peers.md has the analysis."""
+    with pytest.raises(Violation, match="reads what nothing has written") as caught:
+        combine(*parts(3, 23), strict=True)
+    assert {found.kind for found in caught.value.findings} == {"uninitialised"}
+
+
+def test_a_thread_with_two_rows_reads_past_the_parts():
+    """With 128 columns in this tile, which the wheel's interface does not pick, that slot makes the kernel load parts
+    of splits that do not exist."""
+    with pytest.raises(EmulationError, match="past the end of 'p'"):
+        combine(*parts(3, 23, head_dim=128))
+    combine(*parts(3, 24, head_dim=128), strict=True)  # whole tiles: nothing to find
