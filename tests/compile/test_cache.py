@@ -123,6 +123,7 @@ def environment(**more: str) -> dict[str, str]:
         pytest.param(lambda data: data[:40], id="torn header"),
         pytest.param(lambda data: data + b"x", id="longer"),
         pytest.param(lambda data: data[:-400] + bytes(400), id="zeroed tail"),
+        pytest.param(lambda data: data.replace(b"\x7fELF", b"\x7fELG"), id="changed code"),
         pytest.param(lambda data: data.replace(b"artifact 1", b"artifact 2", 1), id="another format"),
         pytest.param(lambda data: b"\x80\x04}\x94.", id="foreign"),
     ],
