@@ -52,6 +52,10 @@ void add_integers(uint32_t* words, const float* products, int n, bool accumulate
 template <int K>
 void update_row(uint32_t* words, int first, int n, const Instruction& inst, const MmaArgs& args, const float* a,
                 const float (*b)[kMaxN]) {
+    if (inst.d == Accumulator::f32 && !args.scale_input_d) {  // the usual case, in place
+        if (!args.accumulate) std::fill_n(words, n, 0u);
+        return multiply_row<K>(reinterpret_cast<float*>(words), a, b, first, n);
+    }
     alignas(32) float row[kMaxN];
     if (!args.accumulate || inst.d == Accumulator::s32)
         std::fill_n(row, n, 0.0f);

@@ -110,6 +110,11 @@ void Tmem::load(TmemShape shape, int num, bool pack, int warp_in_group, uint32_t
     check_columns(column, width);
     if (split) check_columns(column + uint32_t(split), width);
     const uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
+    if (shape == TmemShape::x32x32b && !pack) {  // by far the most common
+        for (int t = 0; t < 32; ++t)
+            for (int r = 0; r < count; ++r) regs[r * 32 + t] = base[t * kColumns + r];
+        return;
+    }
     for (int r = 0; r < count; ++r)
         for (int t = 0; t < 32; ++t) {
             Cell at = cell(shape, t, r);
@@ -125,6 +130,11 @@ void Tmem::store(TmemShape shape, int num, bool unpack, int warp_in_group, uint3
     check_columns(column, width);
     if (split) check_columns(column + uint32_t(split), width);
     uint32_t* base = words_.data() + size_t(lane0) * kColumns + column;
+    if (shape == TmemShape::x32x32b && !unpack) {
+        for (int t = 0; t < 32; ++t)
+            for (int r = 0; r < count; ++r) base[t * kColumns + r] = regs[r * 32 + t];
+        return;
+    }
     for (int r = 0; r < count; ++r)
         for (int t = 0; t < 32; ++t) {
             Cell at = cell(shape, t, r);
