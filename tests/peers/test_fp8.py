@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 from flash_attn4 import PeerConfig, _dump_dir, _fake
-from peer_launch import Shape, lse_blob, pack, scheduler_arguments
+from peer_launch import Shape, pack, scheduler_arguments
+from peer_operands import plain
 from test_flash_attn4 import LSE_TOLERANCE
 
 from fa4_cute.emulator import Machine, Module, Schedule, encode_tensor_map
@@ -80,7 +81,7 @@ def forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -
     scheduler, grid = scheduler_arguments(CONFIG, Shape(batch, heads, heads, rows, rows))
     maps = [tensor_map(tensors[key], at[key]) for key in "qkvo"]
     scale = struct.pack("<f", HEAD_DIM**-0.5 * math.log2(math.e))
-    values = [*extents, lse_blob(lse, at["lse"]), *maps, scale, bytes(32), bytes(32), *scheduler]
+    values = [*extents, plain(CONFIG, "lse", lse, at["lse"]), *maps, scale, bytes(32), bytes(32), *scheduler]
     (kernel,) = module.kernels
     launch = {"grid": grid, "block": module.block(kernel), "smem_bytes": smem_bytes, "lenient_tcgen05": True}
     machine.launch(module, kernel, params=pack(values, module.params(kernel)), **launch, **options)
