@@ -66,7 +66,8 @@ $(VENV)/.built: $(VENV)/.installed setup.py $(SOURCES)
 
 $(VENV)/.test: $(VENV)/.installed peers.txt
 	@echo "== installing the test tools and the peers' kernels"
-	$(PIP) install --progress-bar on -c constraints.txt pytest pytest-timeout pytest-xdist ml_dtypes nvidia-cuda-nvdisasm
+	$(PIP) install --progress-bar on -c constraints.txt pytest pytest-timeout pytest-xdist ml_dtypes nvidia-cuda-nvdisasm \
+		transformers
 	$(PIP) install --progress-bar on --no-deps -r peers.txt
 	touch $@
 

@@ -6,7 +6,16 @@ FA4_CUTE_LOG=info shows on stderr what is compiled, loaded or left to torch.
 
 from . import logs
 from .api import explain, mha, scaled_dot_product_attention
+from .flash import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
 
 __version__ = "0.1.0"
 logs.configure()
-__all__ = ["__version__", "explain", "mha", "scaled_dot_product_attention"]
+__all__ = [
+    "__version__",
+    "explain",
+    "flash_attn_func",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+    "mha",
+    "scaled_dot_product_attention",
+]

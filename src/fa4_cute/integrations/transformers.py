@@ -1,0 +1,111 @@
+"""fa4_cute as an attention implementation of Hugging Face transformers.
+
+from fa4_cute.integrations import transformers as fa4_transformers
+fa4_transformers.register()
+model.set_attn_implementation("fa4_cute")
+"""
+
+from typing import Any
+
+import torch
+
+from ..api import log_fallback, scaled_dot_product_attention
+
+NAME = "fa4_cute"
+# Keyword arguments of attention functions that change the result and that the kernel does not take.
+_EAGER = ("softcap", "s_aux")
+_SDPA = ("position_bias", "cache")
+
+
+def register(name: str = NAME) -> None:
+    """Makes `name` an attention implementation of transformers, with the masks of its "sdpa".
+
+    Without a mask function under the same name, transformers would pass no mask at all, even for padded batches.
+    """
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, sdpa_mask)
+
+
+def attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """transformers' attention function: (output (batch, seqlen, heads, head_dim), attention weights or None).
+
+    query (batch, heads_q, seqlen_q, head_dim); key, value (batch, heads_kv, seqlen_k, head_dim), not repeated. What the
+    kernel does not serve goes to torch's SDPA (masks: padding, sliding windows) or to transformers' eager attention
+    (soft caps, sinks), with the reason logged once by the logger "fa4_cute".
+    """
+    others = [name for name in _SDPA if kwargs.get(name) is not None]
+    if others:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        log_fallback(f"transformers passes {', '.join(others)}")
+        result: tuple[torch.Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout, scaling, is_causal, **kwargs
+        )
+        return result
+    window = kwargs.get("sliding_window")
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    seqlen_q, seqlen_k = query.shape[2], key.shape[2]
+    is_causal = bool(is_causal) and attention_mask is None and seqlen_q > 1
+    if is_causal and seqlen_k > seqlen_q:  # the first tokens in a static cache: what is behind them is not filled yet
+        key, value = key[:, :, :seqlen_q], value[:, :, :seqlen_q]
+    if window is not None and attention_mask is None and window < key.shape[2]:
+        log_fallback(f"transformers passes sliding_window {window} without a mask")
+        attention_mask, is_causal = _window_mask(seqlen_q, key.shape[2], window, is_causal, query.device), False
+    softcap, sinks = (kwargs.get(name) for name in _EAGER)
+    if softcap is not None or sinks is not None:
+        log_fallback("transformers passes " + ("softcap" if sinks is None else "s_aux (sinks)"))
+        if is_causal:
+            attention_mask = _window_mask(seqlen_q, key.shape[2], key.shape[2], True, query.device)
+        weights = _weights(query, key, attention_mask, scaling, softcap, sinks)
+        weights = torch.nn.functional.dropout(weights, dropout)
+        values = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+        return (weights @ values).transpose(1, 2).contiguous(), weights
+    gqa = query.shape[1] != key.shape[1]
+    out = scaled_dot_product_attention(
+        query, key, value, attention_mask, dropout, is_causal, scale=scaling, enable_gqa=gqa
+    )
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _window_mask(seqlen_q: int, seqlen_k: int, window: int, is_causal: bool, device: torch.device) -> torch.Tensor:
+    """True where a query of the last seqlen_q positions sees a key: less than `window` back, ahead if not causal."""
+    rows = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=device)[:, None]
+    back = rows - torch.arange(seqlen_k, device=device)
+    seen = back < window
+    return seen & (back >= 0) if is_causal or seqlen_q == 1 else seen & (back > -window)
+
+
+def _weights(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    mask: torch.Tensor | None,
+    scaling: float | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attention weights, with a soft cap (cap * tanh(logit / cap)) and a sink logit a head, which only takes weight."""
+    keys = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+    logits = (query @ keys.mT).float() * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if softcap is not None:
+        logits = torch.tanh(logits / softcap) * softcap
+    if mask is not None:
+        logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
+    if sinks is not None:
+        column = sinks.float().reshape(1, -1, 1, 1).expand(*logits.shape[:2], logits.shape[2], 1)
+        logits = torch.cat([logits, column], -1)
+    weights = torch.nan_to_num(torch.softmax(logits, -1), nan=0.0)
+    return (weights if sinks is None else weights[..., :-1]).to(query.dtype)

@@ -1,0 +1,124 @@
+"""Tiny random models of transformers with fa4_cute against their eager attention."""
+
+import logging
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+from fa4_cute import api  # noqa: E402
+from fa4_cute.integrations.transformers import attention, register  # noqa: E402
+
+register()
+SIZES = {
+    "vocab_size": 50,
+    "hidden_size": 256,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "head_dim": 64,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "eos_token_id": None,
+    "bos_token_id": None,
+}
+
+
+def model(heads_kv=4, kind="Llama", **options):
+    config = getattr(transformers, f"{kind}Config")(**{**SIZES, "num_key_value_heads": heads_kv, **options})
+    torch.manual_seed(0)
+    return getattr(transformers, f"{kind}ForCausalLM")(config).to(torch.bfloat16).eval()
+
+
+def tokens(length=20):
+    return torch.randint(1, 50, (2, length), generator=torch.Generator().manual_seed(1))
+
+
+def assert_same_logits(network, ids, mask=None):
+    """As far from eager attention as sdpa is, at most twice."""
+    wanted = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
+    logits = {}
+    with torch.no_grad():
+        for name in ("eager", "sdpa", "fa4_cute"):
+            if name == "sdpa" and network.config.model_type == "gemma2":
+                continue  # refuses soft caps
+            network.set_attn_implementation(name)
+            logits[name] = network(ids, attention_mask=mask).logits[wanted].float()
+    spread = logits["eager"].abs().max() * 2**-7
+    bound = (logits["sdpa"] - logits["eager"]).abs().max() if "sdpa" in logits else spread
+    assert (logits["fa4_cute"] - logits["eager"]).abs().max() <= 2 * bound + spread
+
+
+@pytest.fixture
+def reasons(caplog):
+    api._logged.clear()
+    caplog.set_level(logging.INFO, "fa4_cute")
+    return lambda: [record.message for record in caplog.records if record.name == "fa4_cute"]
+
+
+@pytest.mark.parametrize("heads_kv", [4, 2])
+def test_logits(heads_kv, reasons):
+    assert_same_logits(model(heads_kv), tokens())
+    assert not reasons(), "no call fell back"
+
+
+@pytest.mark.parametrize("heads_kv", [4, 2])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padded_batches_fall_back(heads_kv, side, reasons):
+    ids, mask = tokens(), torch.ones(2, 20, dtype=torch.long)
+    padding = slice(0, 7) if side == "left" else slice(13, 20)
+    mask[1, padding] = 0
+    ids[1, padding] = 0
+    assert_same_logits(model(heads_kv), ids, mask)
+    assert any("attn_mask" in reason for reason in reasons())
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generation_with_a_cache(cache):
+    network = model(2).float().to(torch.bfloat16)
+    generated = {}
+    for name in ("sdpa", "fa4_cute"):
+        network.set_attn_implementation(name)
+        options = {"max_new_tokens": 6, "do_sample": False, "disable_compile": True, "output_logits": True}
+        options |= {"cache_implementation": "static"} if cache == "static" else {}
+        result = network.generate(tokens(), return_dict_in_generate=True, **options)
+        generated[name] = torch.stack(result.logits).float()
+    first, second = generated["sdpa"][0], generated["fa4_cute"][0]
+    assert generated["sdpa"].shape == generated["fa4_cute"].shape == (6, 2, 50)
+    assert (first - second).abs().max() <= first.abs().max() * 2**-6
+
+
+def test_sliding_window(reasons):
+    assert_same_logits(model(2, "Mistral", sliding_window=8), tokens())
+    assert any("attn_mask" in reason for reason in reasons())
+
+
+def test_soft_cap_falls_back(reasons):
+    network = model(2, "Gemma2", sliding_window=8, attn_logit_softcapping=2.0, query_pre_attn_scalar=16)
+    assert_same_logits(network, tokens())
+    assert any("softcap" in reason for reason in reasons())
+
+
+@pytest.mark.parametrize("softcap", [None, 1.5])
+def test_sinks(softcap, reasons):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, h, 9, 64, generator=generator) for h in (4, 2, 2))
+    sinks = torch.tensor([-3.0, 0.0, 5.0, 1.0])
+    out, _ = attention(torch.nn.Module(), q, k, v, None, s_aux=sinks, softcap=softcap)
+    logits = q.double() @ k.double().repeat_interleave(2, 1).mT / 8
+    logits = logits if softcap is None else softcap * torch.tanh(logits / softcap)
+    weights = torch.exp(logits).tril()
+    weights = weights / (weights.sum(-1, keepdim=True) + torch.exp(sinks.double())[:, None, None])
+    expected = (weights @ v.double().repeat_interleave(2, 1)).transpose(1, 2)
+    assert (out.double() - expected).abs().max() < 1e-5
+    assert any("sinks" in reason for reason in reasons())
+
+
+def test_window_without_a_mask():
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 4, 9, 64, generator=generator) for _ in range(3))
+    out, _ = attention(torch.nn.Module(), q, k, v, None, sliding_window=3)
+    seen = torch.ones(9, 9).tril().triu(-2).bool()
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, seen)
+    torch.testing.assert_close(out, expected.transpose(1, 2))
