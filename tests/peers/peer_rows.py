@@ -9,11 +9,13 @@ from typing import Any
 
 import test_combine
 import test_flash_attn4
+import test_flash_attn4_variants
 import test_quack_gemm
 import torch
 from exact import attention, tolerance
 from flash_attn4 import compile_peer
 from peer_launch import run
+from peer_variants import Variant, run_variant
 from quack_gemm import GemmConfig, compile_gemm
 from quack_gemm import run as run_gemm
 from test_flash_attn4 import Case
@@ -72,6 +74,21 @@ def split_row(case: Case, splits: int) -> Row:
     return Row(config.name, f"{_attention_shape(case)}, {splits} splits", call)
 
 
+def variant_row(variant: Variant) -> Row:
+    """flash-attn-4's forward kernel beyond dense attention; the error is the worst sequence's by its tolerance."""
+
+    def call(**options: Any) -> Measured:
+        outcome = run_variant(variant, **options)
+        # NaN, where nothing was written, equals itself as bits only.
+        bits = outcome.out.contiguous().view(torch.int16), outcome.lse.contiguous().view(torch.int32)
+        return Measured(outcome.error, 1.0, bits, outcome.stats.warp_instructions)
+
+    heads = f"{variant.heads_kv * variant.config.group_size}:{variant.heads_kv} heads"
+    lengths = " + ".join(f"{rows} rows, {keys} keys" for rows, keys in zip(variant.rows, variant.keys, strict=True))
+    window = f", window {variant.window}" if variant.window else ""
+    return Row(variant.config.name, f"{heads} x {lengths}{window}", call)
+
+
 def _attention_shape(case: Case) -> str:
     return f"{case.batch} x {case.heads}:{case.heads_kv} heads x {case.seqlen_q} rows, {case.seqlen_k} keys"
 
@@ -88,6 +105,21 @@ def combine_row(splits: int, rows: int) -> Row:
         return Measured(_largest(out.double() - want), 2 * _largest(naive - want), (out, lse), None)
 
     return Row(f"fa4_combine_d{columns}_bf16", f"{splits} splits, 2 x {heads} heads x {rows} rows", call)
+
+
+def both_kernels_row() -> Row:
+    """flash-attn-4's forward kernel on split keys, then its kernel that joins the parts, against attention."""
+
+    def call(**options: Any) -> Measured:
+        q, k, v = test_combine.split_inputs()
+        part, lse_part = test_combine.split_parts(q, k, v, **options)
+        out, lse = test_combine.combine(part, lse_part, tile=8, **options)
+        want, _ = attention(q, k, v, 128**-0.5, True)
+        return Measured(_largest(out.double() - want), tolerance(q, k, v, 128**-0.5, True), (out, lse), None)
+
+    return Row(
+        "fa4_causal_d128_split_kv_bf16 and fa4_combine_d128_bf16", "4 heads x 130 rows, 300 keys, 3 splits", call
+    )
 
 
 def gemm_row(config: GemmConfig, shape: tuple[int, int, int]) -> Row:
@@ -118,7 +150,9 @@ def rows() -> list[Row]:
     ]
     return [
         *(forward_row(case) for case in cases),
+        *(variant_row(variant) for variant in test_flash_attn4_variants.CASES),
         split_row(square, 2),
         *(combine_row(splits, rows) for splits, rows in ((5, 24), (16, 8), (3, 23))),
+        both_kernels_row(),
         *(gemm_row(config, test_quack_gemm.SHAPES[1]) for config in test_quack_gemm.CONFIGS),
     ]
