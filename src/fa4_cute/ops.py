@@ -122,10 +122,33 @@ def _autocast(name: str, device_type: str) -> Any:
     key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device_type.upper()}"))
 
     def autocast(_: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = sdpa.autocast(*args[:3])  # outside the guard: within it, autocast counts as disabled
         with torch._C._ExcludeDispatchKeyGuard(key):
-            return operator(*sdpa.autocast(*args[:3]), *args[3:], **kwargs)
+            return operator(*tensors, *args[3:], **kwargs)
 
     return autocast
+
+
+def _vmap(name: str) -> Any:
+    """vmap rule: the mapped dimension becomes part of the batch. A tensor that is not mapped is repeated."""
+    operator = getattr(torch.ops.fa4, name).default
+    results = 2 if name == "mha_with_lse" else 1
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any, **kwargs: Any) -> Any:
+        if any(dim is not None for dim in in_dims[3:]):
+            raise NotImplementedError("attn_mask: the kernel takes no mask tensor yet")
+        count = info.batch_size
+        tensors = [
+            tensor.expand(count, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip(args[:3], in_dims[:3], strict=True)
+        ]
+        batch = tensors[0].shape[1]
+        out = operator(*(tensor.flatten(0, 1) for tensor in tensors), *args[3:], **kwargs)
+        if results == 1:
+            return out.unflatten(0, (count, batch)), 0
+        return tuple(result.unflatten(0, (count, batch)) for result in out), (0, 0)
+
+    return rule
 
 
 for _name, _cpu, _cuda, _fake in (
@@ -134,6 +157,7 @@ for _name, _cpu, _cuda, _fake in (
 ):
     _library.impl(_name, _cpu, "CPU")
     torch.library.register_fake(f"fa4::{_name}", _fake, lib=_library)
+    torch.library.register_vmap(f"fa4::{_name}", _vmap(_name), lib=_library)
     _autograd = _refuse_gradient(_name)
     _library.impl(_name, _autograd, "Autograd", with_keyset=True)
     for _device_type in ("cpu", "cuda"):

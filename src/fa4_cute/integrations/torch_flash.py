@@ -1,0 +1,107 @@
+"""fa4_cute as a FlashAttention implementation of torch itself (torch >= 2.11).
+
+    from fa4_cute.integrations import torch_flash
+    torch_flash.register()
+    torch.nn.attention.activate_flash_attention_impl("FA4_CUTE")
+
+From then on torch's scaled_dot_product_attention runs the kernel wherever torch would choose its FlashAttention on CUDA
+and no gradient is wanted; `torch.nn.attention.restore_flash_attention_impl()` ends it.
+"""
+
+from typing import Any
+
+import torch
+
+from ..api import served
+from ..sdpa import Call
+
+NAME = "FA4_CUTE"
+_OPERATOR = "_scaled_dot_product_flash_attention"
+_ARGUMENTS = ["query", "key", "value", "dropout_p", "is_causal", "return_debug_mask", "scale"]
+_RETURNS = ["Tensor"] * 4 + ["int"] * 2 + ["Tensor"] * 3
+
+
+class Handle:
+    """Keeps the override alive; torch calls `remove` to end it."""
+
+    def __init__(self, library: torch.library.Library) -> None:
+        self._library: torch.library.Library | None = library
+
+    def remove(self) -> None:
+        if self._library is not None:
+            self._library._destroy()
+        self._library = None
+
+
+def register(name: str = NAME) -> None:
+    """Offers the kernel to torch under a name; nothing changes before the user activates it.
+
+    NotImplementedError where torch has no registry of FlashAttention implementations.
+    """
+    attention = torch.nn.attention
+    if not hasattr(attention, "register_flash_attention_impl"):
+        raise NotImplementedError(f"torch {torch.__version__}: no register_flash_attention_impl, wanted torch >= 2.11")
+    attention.register_flash_attention_impl(name, register_fn=override)
+
+
+def override(dispatch_key: str = "CUDA") -> Handle:
+    """Takes over torch's forward operator for a dispatch key.
+
+    Calls that the kernel does not serve, and those that want a gradient, go on to the kernel that was there before.
+
+    RuntimeError if this torch's operator does not have the arguments and results known here.
+    """
+    check_schema(torch.ops.aten._scaled_dot_product_flash_attention.default._schema)
+    before = torch.library.get_kernel(f"aten::{_OPERATOR}", dispatch_key)
+    library = torch.library.Library("aten", "IMPL")
+
+    def forward(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if _served(*args, **kwargs):
+            return _forward(*args, **kwargs)
+        return before.call_boxed(keys, *args, **kwargs)
+
+    library.impl(_OPERATOR, forward, dispatch_key, with_keyset=True, allow_override=True)
+    return Handle(library)
+
+
+def check_schema(schema: Any) -> None:
+    """Torch's private operator has changed its results before: say so here instead of returning what it cannot read."""
+    arguments = [argument.name for argument in schema.arguments]
+    returns = [str(result.type) for result in schema.returns]
+    if arguments != _ARGUMENTS or returns != _RETURNS:
+        raise RuntimeError(
+            f"torch {torch.__version__}: aten::{_OPERATOR} has changed; got {schema}, wanted arguments {_ARGUMENTS} "
+            f"and results {_RETURNS}"
+        )
+
+
+def _served(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> bool:
+    gqa = query.shape[1] != key.shape[1]
+    call = served(query, key, value, None, dropout_p, is_causal, scale, gqa)
+    return not return_debug_mask and isinstance(call, Call)
+
+
+def _forward(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    return_debug_mask: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
+    """The operator's nine results: O, natural-log LSE, no cumulative lengths, both lengths, and unused random state."""
+    gqa = query.shape[1] != key.shape[1]
+    out, lse = torch.ops.fa4.mha_with_lse(query, key, value, None, 0.0, is_causal, scale=scale, enable_gqa=gqa)
+    seed = query.new_zeros((2,), dtype=torch.uint64)
+    return out, lse, None, None, query.shape[2], key.shape[2], seed, seed.new_zeros(()), query.new_empty((0,))

@@ -1,0 +1,89 @@
+"""The registration with torch, with the CPU's dispatch key in place of CUDA's and a stand-in for torch's own kernel."""
+
+import pytest
+import torch
+
+pytest.importorskip("torch.nn.attention", reason="no torch.nn.attention")
+if not hasattr(torch.nn.attention, "register_flash_attention_impl"):
+    pytest.skip("torch has no registry of FlashAttention implementations", allow_module_level=True)
+
+import fa4_cute
+from fa4_cute.integrations import torch_flash
+
+FORWARD = torch.ops.aten._scaled_dot_product_flash_attention
+
+
+def inputs(head_dim=64):
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(2, 4, n, head_dim, generator=generator).bfloat16() for n in (13, 19, 19))
+
+
+@pytest.fixture
+def torchs():
+    """Calls that reached what stands for torch's own kernel."""
+    calls = []
+
+    def kernel(query, key, value, *args, **kwargs):
+        calls.append(query)
+        empty = query.new_empty(0)
+        return query.clone(), empty, empty, empty, 0, 0, empty, empty, empty
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("_scaled_dot_product_flash_attention", kernel, "CPU")
+    yield calls
+    library._destroy()
+
+
+def test_register_activates_nothing():
+    torch_flash.register()
+    assert torch_flash.NAME in torch.nn.attention.list_flash_attention_impls()
+    assert torch.nn.attention.current_flash_attention_impl() is None
+
+
+def test_activate_and_restore(torchs, monkeypatch):
+    from torch.nn.attention import _registry
+
+    torch.nn.attention.register_flash_attention_impl("FA4_CUTE_CPU", register_fn=lambda: torch_flash.override("CPU"))
+    torch.nn.attention.activate_flash_attention_impl("FA4_CUTE_CPU")
+    try:
+        q, k, v = inputs()
+        out, lse, cum_q, cum_k, max_q, max_k, seed, unused, debug = FORWARD(q, k, v, 0.0, True, scale=0.2)
+        expected, expected_lse = fa4_cute.mha(q, k, v, is_causal=True, scale=0.2, return_lse=True)
+        assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
+        assert (cum_q, cum_k, max_q, max_k) == (None, None, 13, 19)
+        assert seed.dtype == unused.dtype == torch.uint64 and debug.numel() == 0
+        assert not torchs
+        FORWARD(*inputs(head_dim=32))
+        FORWARD(q, k, v, 0.5)
+        FORWARD(q, k, v, 0.0, False, True)
+        assert len(torchs) == 3
+    finally:
+        torch.nn.attention.restore_flash_attention_impl()
+        monkeypatch.delitem(_registry._FLASH_ATTENTION_IMPLS, "FA4_CUTE_CPU")
+    FORWARD(q, k, v)
+    assert len(torchs) == 4
+
+
+def test_gradients_keep_torchs_path(torchs):
+    handle = torch_flash.override("CPU")
+    try:
+        q, k, v = inputs()
+        FORWARD(q.requires_grad_(), k, v)
+        assert len(torchs) == 1
+        with torch.no_grad():
+            FORWARD(q, k, v)
+        assert len(torchs) == 1
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("change", ["Tensor, SymInt, SymInt, Tensor, Tensor, Tensor, Tensor", "Tensor"])
+def test_another_schema_is_refused(change):
+    """pytorch#190212: the private tuple of results has grown before."""
+    schema = torch._C.parse_schema(
+        "x(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool is_causal=False, "
+        f"bool return_debug_mask=False, *, float? scale=None) -> (Tensor, Tensor, Tensor, {change})"
+    )
+    with pytest.raises(RuntimeError, match="_scaled_dot_product_flash_attention has changed"):
+        torch_flash.check_schema(schema)
+    torch_flash.check_schema(FORWARD.default._schema)
