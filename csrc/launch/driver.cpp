@@ -32,6 +32,7 @@ Driver load() {
     find(driver.cuCtxPushCurrent, "cuCtxPushCurrent_v2");
     find(driver.cuCtxPopCurrent, "cuCtxPopCurrent_v2");
     find(driver.cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+    find(driver.cuPointerGetAttribute, "cuPointerGetAttribute");
     find(driver.cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
     find(driver.cuLaunchKernelEx, "cuLaunchKernelEx");
     driver.check(driver.cuInit(0), "cuInit");

@@ -21,6 +21,7 @@ constexpr int kFuncAttributeNonPortableClusterSize = 14;
 constexpr int kLaunchAttributeClusterDimension = 4;
 constexpr int kLaunchAttributeProgrammaticStreamSerialization = 6;
 constexpr int kErrorInvalidContext = 201;
+constexpr int kPointerAttributeDeviceOrdinal = 9;
 
 struct CUlaunchAttribute {
     int id;
@@ -71,6 +72,7 @@ struct Driver {
     CUresult (*cuCtxPushCurrent)(CUcontext);
     CUresult (*cuCtxPopCurrent)(CUcontext*);
     CUresult (*cuDevicePrimaryCtxRetain)(CUcontext*, CUdevice);
+    CUresult (*cuPointerGetAttribute)(void*, int, uint64_t);
     CUresult (*cuTensorMapEncodeTiled)(CUtensorMap*, int, uint32_t, void*, const uint64_t*, const uint64_t*,
                                        const uint32_t*, const uint32_t*, int, int, int, int);
     CUresult (*cuLaunchKernelEx)(const CUlaunchConfig*, CUfunction, void**, void**);

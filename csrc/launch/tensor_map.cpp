@@ -4,7 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "driver.h"
+#include "on_device.h"
 
 namespace fa4launch {
 
@@ -64,9 +64,19 @@ TensorMapBytes encode_by_driver(const TensorMapArgs& args) {
     check(args);
     const Driver& driver = Driver::get();
     CUtensorMap map;
-    CUresult result = driver.cuTensorMapEncodeTiled(&map, args.dtype, args.rank, reinterpret_cast<void*>(args.address),
-                                                    args.dims, args.strides, args.box, args.steps, 0, args.swizzle,
-                                                    args.l2_promotion, args.oob_nan);
+    auto encode = [&] {
+        return driver.cuTensorMapEncodeTiled(&map, args.dtype, args.rank, reinterpret_cast<void*>(args.address),
+                                             args.dims, args.strides, args.box, args.steps, 0, args.swizzle,
+                                             args.l2_promotion, args.oob_nan);
+    };
+    CUresult result = encode();
+    if (result == kErrorInvalidContext) {  // the driver wants a context, though it reads nothing of the device
+        int device = 0;
+        driver.check(driver.cuPointerGetAttribute(&device, kPointerAttributeDeviceOrdinal, args.address),
+                     "cuPointerGetAttribute(DEVICE_ORDINAL)");
+        OnDevice guard(device);
+        result = encode();
+    }
     if (result) driver.check(result, "cuTensorMapEncodeTiled(" + describe(args) + ")");
     TensorMapBytes bytes;
     std::memcpy(bytes.data(), map.bytes, bytes.size());

@@ -48,6 +48,7 @@ def test_constants_are_the_driver_apis():
             launch_attribute.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         ),
         "kErrorInvalidContext": driver.CUresult.CUDA_ERROR_INVALID_CONTEXT,
+        "kPointerAttributeDeviceOrdinal": driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
     }
     assert {name: int(value) for name, value in declared.items()} == {n: int(v) for n, v in expected.items()}
     types = driver.CUtensorMapDataType
