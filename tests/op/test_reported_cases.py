@@ -125,3 +125,49 @@ def test_broadcast_heads_need_enable_gqa():
     """pytorch PR#191085: a clear error where one key head would have to be broadcast."""
     with pytest.raises(ValueError, match=r"key: got 1 heads for 4 query heads.*enable_gqa=True"):
         fa4_cute.mha(*inputs((2, 4, 64, 64), (2, 1, 64, 64)))
+
+
+def test_decode_with_few_key_heads():
+    """pytorch#193893: 14 query heads on 2 key heads, one query."""
+    for length in (65, 200):
+        assert_right(inputs((1, 14, 1, 64), (1, 2, length, 64)), enable_gqa=True)
+
+
+def test_lse_far_below_what_exp_can_hold():
+    """pytorch#196678: every logit is -120, so exp(LSE) is 0 in float32."""
+    query, key = (torch.zeros(1, 1, 192, 64, dtype=torch.bfloat16) for _ in range(2))
+    query[..., 0], key[..., 0] = 1, -120 * 8
+    value = inputs((1, 1, 192, 64), (1, 1, 192, 64))[2]
+    out, lse = assert_right((query, key, value))
+    assert torch.isfinite(out).all() and (lse + 120 - math.log(192)).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("kind", ["head dim strided", "2 bytes off"])
+def test_tensors_that_tma_cannot_read(kind):
+    """pytorch PR#187506, flash-attention PR#2745."""
+    if kind == "head dim strided":
+        tensors = [x[..., ::2] for x in inputs((1, 2, 40, 128), (1, 2, 50, 128))]
+    else:
+        dense = inputs((1, 2, 40, 64), (1, 2, 50, 64))
+        tensors = [torch.cat([x.new_zeros(1), x.flatten()])[1:].view(x.shape) for x in dense]
+    assert torch.equal(assert_right(tensors)[0], fa4_cute.mha(*(x.clone() for x in tensors)))
+
+
+def test_first_key_tile_at_the_lowest_number():
+    """pytorch#109517: an additive mask with finfo.min in the first 128 columns hides them and makes no NaN."""
+    query, key, value = inputs((1, 1, 150, 64), (1, 1, 441, 64))
+    mask = torch.zeros(150, 441)
+    mask[:, :128] = torch.finfo(torch.float32).min
+    out = fa4_cute.scaled_dot_product_attention(query, key, value, mask)
+    expected, _ = oracle(query, key[:, :, 128:], value[:, :, 128:])
+    naive_error = (naive(query, key[:, :, 128:], value[:, :, 128:]).double() - expected).abs().max()
+    assert (out.double() - expected).abs().max() <= 2 * naive_error + 1e-5
+
+
+@pytest.mark.parametrize("head_dim", [72, 80, 88, 512])
+def test_head_dims_without_a_kernel_are_named(head_dim):
+    """flash-attention#1599, vllm#40677: the reason names the supported ones, before anything runs."""
+    tensors = inputs((1, 2, 8, head_dim), (1, 2, 8, head_dim))
+    with pytest.raises(NotImplementedError, match=rf"head_dim {head_dim} is not served yet, only \(64, 128\)"):
+        fa4_cute.mha(*tensors)
+    assert f"head_dim {head_dim}" in fa4_cute.explain(*tensors)
