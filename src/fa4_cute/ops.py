@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from . import fast, reference, sdpa
-from .outputs import lse_like, output_like
+from .outputs import check_out, lse_like, output_like
 from .validate import check
 
 _ARGUMENTS = (
@@ -21,6 +21,7 @@ _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 
 _library = torch.library.Library("fa4", "DEF")  # module global: the registrations live as long as this object
 _library.define(f"mha({_ARGUMENTS}) -> Tensor", tags=_TAGS)
+_library.define(f"mha_out({_ARGUMENTS}, Tensor(a!) out, Tensor(b!)? lse=None) -> ()", tags=_TAGS)
 _library.define(f"mha_with_lse({_ARGUMENTS}) -> (Tensor, Tensor)", tags=_TAGS)
 
 
@@ -60,6 +61,29 @@ def _forward_cuda(
     if all(tensor is given for tensor, given in zip(ready, (query, key, value), strict=True)):
         fast.remember(planned, problem, ready, _options(*args, **kwargs), out)
     return out, lse
+
+
+def _mha_out_cpu(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None, **kwargs: Any) -> None:
+    check_out(args[0], args[1], args[2], out, lse)
+    result, result_lse = _mha_with_lse_cpu(*args, **kwargs)
+    out.copy_(result)
+    if lse is not None:
+        lse.copy_(result_lse)
+
+
+def _mha_out_cuda(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None, **kwargs: Any) -> None:
+    from . import arch, launch
+    from .plan import plan
+
+    problem = check(*args, **kwargs)
+    check_out(args[0], args[1], args[2], out, lse)
+    planned = plan(problem, arch.of_device(out.device))
+    launch.forward(planned, problem, *(tma_ready(tensor) for tensor in args[:3]), out, lse)
+
+
+def _mha_out_fake(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None, **kwargs: Any) -> None:
+    check(*args, **kwargs)
+    check_out(args[0], args[1], args[2], out, lse, addresses=False)
 
 
 def _options(
@@ -150,6 +174,11 @@ def _vmap(name: str) -> Any:
 
     return rule
 
+
+_library.impl("mha_out", _mha_out_cpu, "CPU")
+_library.impl("mha_out", _mha_out_cuda, "CUDA")
+torch.library.register_fake("fa4::mha_out", _mha_out_fake, lib=_library)
+_library.impl("mha_out", _refuse_gradient("mha_out"), "Autograd", with_keyset=True)
 
 for _name, _cpu, _cuda, _fake in (
     ("mha", _mha_cpu, _mha_cuda, _mha_fake),
