@@ -78,7 +78,8 @@ def _mha_out_cuda(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None
     problem = check(*args, **kwargs)
     check_out(args[0], args[1], args[2], out, lse)
     planned = plan(problem, arch.of_device(out.device))
-    launch.forward(planned, problem, *(tma_ready(tensor) for tensor in args[:3]), out, lse)
+    query, key, value = (tma_ready(tensor) for tensor in args[:3])
+    launch.forward(planned, problem, query, key, value, out, lse)
 
 
 def _mha_out_fake(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None, **kwargs: Any) -> None:
