@@ -4,6 +4,7 @@
 #include <mutex>
 #include <thread>
 
+#include "../check/barriers.h"
 #include "../check/recorder.h"
 #include "../check/registers.h"
 #include "../check/sharing.h"
@@ -37,11 +38,13 @@ void run_cluster(const Program& program, const Launch& launch, GlobalView& globa
         Cluster cluster(program, launch, global, first);
         std::unique_ptr<RaceChecker> races;
         std::unique_ptr<RegisterChecker> registers;
+        std::unique_ptr<BarrierChecker> barriers;
         std::unique_ptr<Recorder> recorder;
         if (launch.rules.strict) {
             races = std::make_unique<RaceChecker>(cluster, out.findings);
             registers = std::make_unique<RegisterChecker>(cluster, out.findings);
-            cluster.observers = {races.get(), registers.get()};
+            barriers = std::make_unique<BarrierChecker>(cluster, out.findings);
+            cluster.observers = {races.get(), registers.get(), barriers.get()};
         }
         if (launch.record.cluster == int64_t(number)) {
             out.recording = std::make_shared<Recording>();
