@@ -1,6 +1,7 @@
 """What the happens-before checkers find in small kernels: each fault by its words and line, its correct form clean."""
 
 import numpy as np
+import operands
 import pytest
 from ptx_harness import Launch, kernel_text, run
 
@@ -277,6 +278,59 @@ def test_free_before_the_others_are_done():
 def test_tensor_memory_that_nothing_has_written():
     broken = tensor().replace("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], {%r0};\n", "")
     check(tensor(), broken, "uninitialised", "reads what nothing has written", "tcgen05.ld")
+
+
+WAIT_ST = "tcgen05.wait::st.sync.aligned;\n"
+BEFORE = "tcgen05.fence::before_thread_sync; // of the stores\n"
+MEET = "bar.sync 0; // behind the stores\n"
+AFTER = "tcgen05.fence::after_thread_sync; // before the MMA\n"
+READ = "tcgen05.fence::after_thread_sync; // before the load\n"
+CHAIN = f"""{THREAD}{SPOT}{INIT}@%p1 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r2], 64;
+st.shared.u32 [%r4+1024], 0;
+fence.mbarrier_init.release.cluster;
+{PROXY}tcgen05.fence::before_thread_sync;
+bar.sync 0;
+tcgen05.fence::after_thread_sync;
+ld.shared.b32 %r10, [%r2];
+shl.b32 %r11, %r1, 21;
+add.u32 %r12, %r10, %r11;
+tcgen05.st.sync.aligned.32x32b.x8.b32 [%r12+32], {{%r0, %r0, %r0, %r0, %r0, %r0, %r0, %r0}};
+{WAIT_ST}{BEFORE}{MEET}{AFTER}add.u32 %r6, %r2, 1024;
+shr.u32 %r6, %r6, 4;
+cvt.u64.u32 %q1, %r6;
+or.b64 %q1, %q1, {operands.descriptor(0, 128, 256, "none")};
+mov.b32 %r7, {operands.idesc(128, 8)};
+@%p0 tcgen05.mma.cta_group::1.kind::f16 [%r10], [%r10+32], %q1, %r7, 0;
+@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r3];
+{try_wait(0)}bar.warp.sync -1;
+{READ}tcgen05.ld.sync.aligned.32x32b.x8.b32 {{%r20, %r21, %r22, %r23, %r24, %r25, %r26, %r27}}, [%r12];
+tcgen05.wait::ld.sync.aligned;
+tcgen05.fence::before_thread_sync;
+bar.sync 0;
+tcgen05.fence::after_thread_sync;
+@%p1 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r10, 64;
+"""
+
+
+@pytest.mark.parametrize(("link", "kind", "words", "at"), [
+    (WAIT_ST, "race", "tcgen05.wait::st", "tcgen05.mma"),
+    (BEFORE, "tcgen05 fence", "fence::before_thread_sync is missing after", "tcgen05.mma"),
+    (MEET, "race", "nothing orders it", "tcgen05.mma"),
+    (AFTER, "tcgen05 fence", "fence::after_thread_sync is missing", "tcgen05.mma"),
+    (PROXY, "proxy fence", "fence.proxy.async is missing", "tcgen05.mma"),
+    (try_wait(0), "race", "its tcgen05.commit has to be waited for", "tcgen05.ld"),
+    (READ, "tcgen05 fence", "fence::after_thread_sync is missing", "tcgen05.ld"),
+])  # fmt: skip
+def test_link_between_a_store_and_the_mma_that_reads_it(link, kind, words, at):
+    """A in tensor memory, B in shared memory: every link of the chain is asked for."""
+    for schedule in SCHEDULES:
+        strictly(CHAIN, {}, schedule, block=128)
+        with pytest.raises(Violation) as caught:
+            strictly(CHAIN.replace(link, "", 1), {}, schedule, block=128)
+        lines = kernel_text(CHAIN.replace(link, "", 1), (), Launch()).splitlines()
+        found = [f for f in caught.value.findings if f.kind == kind and words in f.text]
+        # The one that stays behind may be reported at the earlier access, if it comes last.
+        assert any(at in lines[f.line - 1] or at in lines[f.other_line - 1] for f in found), str(caught.value)
 
 
 # clusters
