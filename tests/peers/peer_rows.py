@@ -10,6 +10,7 @@ from typing import Any
 import test_combine
 import test_flash_attn4
 import test_flash_attn4_variants
+import test_fp8
 import test_quack_gemm
 import torch
 from exact import attention, tolerance
@@ -93,6 +94,17 @@ def _attention_shape(case: Case) -> str:
     return f"{case.batch} x {case.heads}:{case.heads_kv} heads x {case.seqlen_q} rows, {case.seqlen_k} keys"
 
 
+def fp8_row() -> Row:
+    """flash-attn-4's forward kernel with e4m3 operands."""
+
+    def call(**options: Any) -> Measured:
+        q, k, v = test_fp8.inputs()
+        out, lse = test_fp8.forward(q, k, v, **options)
+        return Measured(*test_fp8.largest_error(q, k, v, out), (out, lse), None)
+
+    return Row("fa4_causal_d128_e4m3", "1 x 1:1 heads x 200 rows, 200 keys", call)
+
+
 def combine_row(splits: int, rows: int) -> Row:
     """flash-attn-4's kernel that joins the parts of split keys."""
     heads, columns = test_combine.HEADS, test_combine.HEAD_DIM
@@ -150,6 +162,7 @@ def rows() -> list[Row]:
     ]
     return [
         *(forward_row(case) for case in cases),
+        fp8_row(),
         *(variant_row(variant) for variant in test_flash_attn4_variants.CASES),
         split_row(square, 2),
         *(combine_row(splits, rows) for splits, rows in ((5, 24), (16, 8), (3, 23))),
