@@ -12,10 +12,8 @@ def add_arch_argument(command: argparse.ArgumentParser) -> None:
     command.add_argument("--arch", default="sm_100a", choices=("sm_100a", "sm_103a"), help="architecture compiled for")
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Entry point of the command; returns the exit status."""
-    from .. import api  # noqa: F401  registers the operators
-
+def make_parser() -> argparse.ArgumentParser:
+    """The command line with all sub-commands."""
     parser = argparse.ArgumentParser(
         prog="fa4-cute", description="Verify, compile and inspect the attention kernels; no GPU is needed."
     )
@@ -25,6 +23,14 @@ def main(argv: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=(module.run.__doc__ or "").splitlines()[0])
         module.add_arguments(command)
         command.set_defaults(function=module.run)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of the command; returns the exit status."""
+    from .. import api  # noqa: F401  registers the operators
+
+    parser = make_parser()
     args = parser.parse_args(argv)
     try:
         result: int = args.function(args)
