@@ -164,6 +164,7 @@ def rows() -> list[Row]:
         *(forward_row(case) for case in cases),
         fp8_row(),
         *(variant_row(variant) for variant in test_flash_attn4_variants.CASES),
+        *(variant_row(variant) for variant in test_flash_attn4_variants.UNFENCED),
         split_row(square, 2),
         *(combine_row(splits, rows) for splits, rows in ((5, 24), (16, 8), (3, 23))),
         both_kernels_row(),

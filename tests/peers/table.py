@@ -36,8 +36,23 @@ are known to run on hardware, so a wrong result or a finding is first of all a q
 |---|---|---|---|---|---|
 """
 
+_GROUPS, _PAGES = "fa4_causal_d64_pack_gqa_g3", "fa4_causal_d128_seqused_k_pages16"
+_CP_ASYNC = (
+    "The operand comes by cp.async, which writes shared memory through the generic proxy, and tcgen05.mma reads it "
+    "through the async proxy. The mbarrier (cp.async.mbarrier.arrive.noinc, then the MMA warp's wait) orders the two, "
+    "but the programming model also asks for a fence.proxy.async between them, and the kernel has none there. True, by "
+    "the letter; the kernels are in use, so hardware evidently does without."
+)
+
 #: What a finding of the checkers on a peer's kernel is, by kernel (the beginning of its name) and kind.
 ANALYSES = {
+    (_GROUPS, "proxy fence"): _CP_ASYNC,
+    (_PAGES, "proxy fence"): _CP_ASYNC,
+    (_GROUPS, "uninitialised"): (
+        "Rows of Q behind the last one of the sequence are not loaded where Q comes by cp.async (TMA would fill them "
+        "with zeros). The MMA reads all 128 rows of the tile. What comes of the others is not stored: true and "
+        "harmless."
+    ),
     ("fa4_combine", "uninitialised"): (
         "The last tile has rows that do not exist (rows times heads is no multiple of the tile's 16). The kernel "
         "does not load their LSEs, but reads their slots of shared memory all the same, and takes the number of "
