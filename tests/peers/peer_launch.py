@@ -217,7 +217,8 @@ def run(
     Packed sequences: (S, H, D); paged K and V: (pages, page size, H, D).  A kernel that splits the keys gives float32
     parts with the splits in front.  `options` go to the emulator's `launch` (a schedule, say).
     """
-    from fa4_cute.emulator import Machine, Module
+    from fa4_cute.emulator import Machine
+    from fa4_cute.emulator.module import parsed
 
     check_boxes(kernel)
     config = kernel.config
@@ -228,7 +229,7 @@ def run(
     out = torch.full((*lead, *batch, rows, heads, config.head_dim_v), math.nan, dtype=dtype)
     lse = torch.full((*lead, *batch, heads, rows), math.nan, dtype=torch.float32)
     tensors = {"q": q, "k": k, "v": v, "o": out, "lse": lse, **extras.lengths}
-    module = Module(kernel.ptx)
+    module = parsed(kernel.ptx)
     (name,) = module.kernels
     machine = Machine(arch=config.arch)
     addresses = {key: machine.map(t, name=key, writable=key in ("o", "lse")) for key, t in tensors.items()}

@@ -120,7 +120,8 @@ def _tensor_map(tensor: torch.Tensor, address: int, box: tuple[int, int], swizzl
 
 def run(kernel: GemmKernel, a: torch.Tensor, b: torch.Tensor, **options: Any) -> tuple[torch.Tensor, Any]:
     """D = A B^T of bf16 (m, k) and (n, k), and the launch statistics. `options` go to the emulator's `launch`."""
-    from fa4_cute.emulator import Machine, Module
+    from fa4_cute.emulator import Machine
+    from fa4_cute.emulator.module import parsed
 
     config = kernel.config
     (m, _), (n, _) = a.shape, b.shape
@@ -134,7 +135,7 @@ def run(kernel: GemmKernel, a: torch.Tensor, b: torch.Tensor, **options: Any) ->
         values += [_tensor_map(tensor, address, box, swizzle), struct.pack("<ii", *tensor.shape)]
     fields, grid = scheduler_arguments(config, m, n)
     values += [fields[i : i + 4] for i in range(0, len(fields), 4)]
-    module = Module(kernel.ptx)
+    module = parsed(kernel.ptx)
     (name,) = module.kernels
     stats = machine.launch(
         module,

@@ -13,7 +13,8 @@ from ..ops import tma_ready
 from ..outputs import output_like
 from ..plan import plan
 from ..validate import check
-from . import Machine, Module, Recorder, RunStats, Schedule, encode_tensor_map
+from . import Machine, Recorder, RunStats, Schedule, encode_tensor_map
+from .module import parsed
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def run(
     params = binding.pack(artifact.record, operands, values, encode_tensor_map)
     start = time.perf_counter()
     stats = machine.launch(
-        Module(ptx),
+        parsed(ptx),
         artifact.record.kernel,
         grid=planned.grid,
         block=artifact.record.block,

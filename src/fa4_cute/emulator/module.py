@@ -1,6 +1,7 @@
 """Parsed PTX."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from . import _core
@@ -55,3 +56,9 @@ class Module:
     def sources(self, kernel: str) -> dict[int, tuple[str, int]]:
         """PTX line -> (file, line) of the source, where the text has line information (.loc)."""
         return {line: (file, source_line) for line, file, source_line in self.program(kernel).sources()}
+
+
+@lru_cache(maxsize=8)
+def parsed(ptx: str) -> Module:
+    """Module(ptx), kept: a kernel that runs many times is parsed once."""
+    return Module(ptx)
