@@ -6,28 +6,6 @@ namespace {
 
 constexpr size_t kGroups = 8, kColumns = Tmem::kColumns;
 
-// What orders an access after one of the agent's.
-const char* remedy(Agent::Kind kind) {
-    switch (kind) {
-        case Agent::mma:
-            return "its tcgen05.commit has to be waited for";
-        case Agent::tmem_load:
-            return "that takes tcgen05.wait::ld there and a barrier between";
-        case Agent::tmem_store:
-            return "that takes tcgen05.wait::st there and a barrier between";
-        case Agent::landing:
-            return "the phase of the mbarrier that it completes has to be waited for";
-        case Agent::bulk_read:
-            return "that takes cp.async.bulk.wait_group.read there and a barrier between";
-        case Agent::bulk_write:
-            return "that takes cp.async.bulk.wait_group there and a barrier between";
-        case Agent::thread_copy:
-            return "that takes cp.async.wait_group there and a barrier between";
-        default:
-            return "a barrier between them is missing";
-    }
-}
-
 }  // namespace
 
 GlobalPage::GlobalPage() {
@@ -45,15 +23,15 @@ Actor RaceChecker::generic_actor(Warp& warp, const Inst& inst, bool atomic) {
 }
 
 void RaceChecker::accessed(Warp& warp, const Inst& inst, const LaneAccess& access) {
-    bool atomic = access.kind == AccessKind::atomic, writes = access.kind != AccessKind::read;
-    if (atomic && inst.raw->base == "ld") writes = false;
-    if (atomic)  // synchronises with what was written there before: taken as acquire and release, whatever it says
+    bool writes = access.kind != AccessKind::read;
+    if (access
+            .strong)  // synchronises with what was written there before: taken as acquire and release, whatever it says
         for_lanes(access.mask, [&](int lane) {
             Knowledge& variable = order_.variable(access.shared, access.address[lane]);
             order_.acquire(warp, variable);
             if (writes) order_.publish(warp, variable);
         });
-    Actor actor = generic_actor(warp, inst, atomic);
+    Actor actor = generic_actor(warp, inst, access.strong);
     uint64_t last = ~uint64_t(0);
     Run run;
     for_lanes(access.mask, [&](int lane) {
@@ -103,20 +81,19 @@ void RaceChecker::tmem(const Actor& actor, const TmemRange& range) {
     }
 }
 
-Cell& RaceChecker::global_cell(uint64_t address) {
+Cells& RaceChecker::page_of(uint64_t address) {
     auto& page = pages_[address / kPageBytes];
     if (!page) page = std::make_unique<GlobalPage>();
-    return page->cells[address % kPageBytes / 4];
+    return page->cells;
 }
 
 void RaceChecker::global(const Actor& actor, uint64_t address, uint64_t bytes, bool writes) {
     if (!writes && !cluster_.global.writable(address)) return;
     for (uint64_t at = address & ~uint64_t(3); at < address + bytes; at += 4) {
-        Cell& cell = global_cell(at);
-        cell.foreign |= actor.stamp.atomic ? 4 : writes ? 2 : 1;
-        Cells& cells = pages_[at / kPageBytes]->cells;
-        Stamp with;
+        Cells& cells = page_of(at);
         size_t i = at % kPageBytes / 4;
+        cells[i].foreign |= actor.stamp.atomic ? 4 : writes ? 2 : 1;
+        Stamp with;
         Clash found = writes ? cells.write(i, actor, with) : cells.read(i, actor, with);
         if (found != Clash::none)
             report(found, actor, writes, with, format("global 0x%llx", static_cast<unsigned long long>(at)));
@@ -357,56 +334,6 @@ void RaceChecker::finished(Cta& cta) {
                 report("exit", mark.pc, 0,
                        format("CTA rank %u may end before %s of %s arrives at its mbarrier 0x%x", cta.rank,
                               describe(mark.pc).c_str(), order_.name(mark.agent).c_str(), offset));
-}
-
-std::string RaceChecker::describe(int pc) const {
-    const RawInst& raw = *cluster_.program.code[size_t(pc)].raw;
-    std::string name = raw.base;
-    for (const std::string& modifier : raw.modifiers) name += "." + modifier;
-    return format("PTX line %d `%s`", raw.line, name.c_str());
-}
-
-std::string RaceChecker::describe(const Stamp& stamp) const {
-    return describe(stamp.pc) + " (" + order_.name(stamp.agent) + ")";
-}
-
-void RaceChecker::report(Clash clash, const Actor& actor, bool writes, const Stamp& with, const std::string& where) {
-    std::string kind, why;
-    switch (clash) {
-        case Clash::none:
-            return;
-        case Clash::uninitialised:
-            report("uninitialised", actor.stamp.pc, 0,
-                   where + ": " + describe(actor.stamp) + " reads what nothing has written");
-            return;
-        case Clash::race:
-            kind = "race", why = "nothing orders it after %s: " + std::string(remedy(order_.agent(with.agent).kind));
-            break;
-        case Clash::proxy:
-            kind = "proxy fence", why = "fence.proxy.async is missing between it and %s";
-            break;
-        case Clash::fence_before:
-            kind = "tcgen05 fence", why = "tcgen05.fence::before_thread_sync is missing after %s";
-            break;
-        case Clash::fence_after:
-            kind = "tcgen05 fence",
-            why = "tcgen05.fence::after_thread_sync is missing after the wait that orders it behind %s";
-            break;
-    }
-    int line = cluster_.program.code[size_t(actor.stamp.pc)].raw->line,
-        other = cluster_.program.code[size_t(with.pc)].raw->line;
-    if (findings_.known(kind, line, other)) return;
-    std::string text = where + ": " + describe(actor.stamp) + (writes ? " writes it, " : " reads it, ") +
-                       format(why.c_str(), describe(with).c_str());
-    report(kind, actor.stamp.pc, with.pc, text);
-}
-
-void RaceChecker::report(const std::string& kind, int pc, int other_pc, const std::string& text) {
-    const auto& code = cluster_.program.code;
-    const uint32_t* index = cluster_.ctas[0]->index;
-    int other = other_pc ? code[size_t(other_pc)].raw->line : 0;
-    findings_.add(
-        {kind, format("CTA (%u,%u,%u): ", index[0], index[1], index[2]) + text, code[size_t(pc)].raw->line, other});
 }
 
 }  // namespace fa4emu

@@ -18,6 +18,9 @@ struct GlobalPage {
     GlobalPage();
 };
 
+// What orders an access after one of the agent's.
+const char* remedy(Agent::Kind kind);
+
 class RaceChecker : public Observer {
   public:
     RaceChecker(const Cluster& cluster, Findings& findings);
@@ -62,7 +65,7 @@ class RaceChecker : public Observer {
     void shared(const Actor& actor, Cta& cta, uint32_t offset, uint32_t bytes, bool writes, Run& run);
     void tmem(const Actor& actor, const TmemRange& range);
     void global(const Actor& actor, uint64_t address, uint64_t bytes, bool writes);
-    Cell& global_cell(uint64_t address);
+    Cells& page_of(uint64_t address);
     void require_init(const MbarrierOrder& barrier, BarrierRef where, const Knowledge& knows, int pc, bool async);
     void check_exit(Cells& cells, const Cta& cta, const Knowledge& knows, const char* space);
 

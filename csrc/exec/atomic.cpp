@@ -17,7 +17,7 @@ Status atomic(Warp& warp, const Inst& inst, u32 mask) {
     const T* b = lanes_of<T>(warp, inst.s[1]);
     const T* c = inst.s[2] >= 0 ? lanes_of<T>(warp, inst.s[2]) : b;
     bool shared = inst.arg[3] == int(Space::shared);
-    notify_access(warp, inst, AccessKind::atomic, sizeof(T), mask);
+    notify_access(warp, inst, AccessKind::update, sizeof(T), mask);
     std::unique_lock lock(reduction_mutex(), std::defer_lock);
     if (!shared) lock.lock();
     for_lanes(mask, [&](int i) {
@@ -46,6 +46,7 @@ bool bind_atomic(Binder& b) {
     size_t first = returns ? 1 : 0, sources = b.inst.arg[0] == compare_and_swap ? 2 : 1;
     b.operands(first + 1 + sources);
     RegClass cls = class_of(type);
+    b.inst.strong = true;
     if (returns) b.inst.d[0] = b.destination(0, cls);
     bind_memory_operand(b, b.raw.operands[first]);
     for (size_t i = 0; i < sources; i++) b.inst.s[1 + i] = b.source(first + 1 + i, cls);

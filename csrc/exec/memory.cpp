@@ -66,7 +66,7 @@ uint8_t* writable(Warp& warp, Space space, u64 address, u32 bytes) {
 void notify_access(Warp& warp, const Inst& inst, AccessKind kind, u32 bytes, u32 mask) {
     Cta& cta = warp.cta;
     if (!cta.watched()) return;
-    LaneAccess shared{true, kind, bytes, 0, {}}, global{false, kind, bytes, 0, {}};
+    LaneAccess shared{true, kind, inst.strong, bytes, 0, {}}, global{false, kind, inst.strong, bytes, 0, {}};
     for_lanes(mask, [&](int lane) {
         u64 address = address_of(warp, inst, lane);
         Space space = resolved(Space(inst.arg[3]), address);
@@ -82,11 +82,10 @@ void notify_access(Warp& warp, const Inst& inst, AccessKind kind, u32 bytes, u32
 namespace {
 
 // arg[0]: bytes of an element, arg[1]: sign extension, arg[3]: space; list: one register per element, of 64 bits if
-// negated[0]; coords: not empty for a strong access (.relaxed, .acquire, .release, .volatile), which races with nothing
-// that is strong too
+// negated[0]
 Status load(Warp& warp, const Inst& inst, u32 mask) {
     u32 bytes = u32(inst.arg[0]), count = u32(inst.list.size());
-    notify_access(warp, inst, inst.coords.empty() ? AccessKind::read : AccessKind::atomic, bytes * count, mask);
+    notify_access(warp, inst, AccessKind::read, bytes * count, mask);
     for_lanes(mask, [&](int lane) {
         const uint8_t* from = readable(warp, Space(inst.arg[3]), address_of(warp, inst, lane), bytes * count);
         for (u32 i = 0; i < count; i++) {
@@ -105,7 +104,7 @@ Status load(Warp& warp, const Inst& inst, u32 mask) {
 
 Status store(Warp& warp, const Inst& inst, u32 mask) {
     u32 bytes = u32(inst.arg[0]), count = u32(inst.list.size());
-    notify_access(warp, inst, inst.coords.empty() ? AccessKind::write : AccessKind::atomic, bytes * count, mask);
+    notify_access(warp, inst, AccessKind::write, bytes * count, mask);
     for_lanes(mask, [&](int lane) {
         uint8_t* to = writable(warp, Space(inst.arg[3]), address_of(warp, inst, lane), bytes * count);
         for (u32 i = 0; i < count; i++) {
@@ -134,8 +133,7 @@ bool bind_access(Binder& b, bool is_load) {
     bool wide = type == "b128";  // a register of 128 bits is a pair of 64-bit ones
     if (wide) type = "b64";
     u32 count = wide ? 2 : b.take("v8") ? 8 : b.take("v4") ? 4 : b.take("v2") ? 2 : 1;
-    std::string order = b.take_one({"relaxed", "weak", "volatile", "acquire", "release"}, "weak");
-    if (order != "weak") b.inst.coords.push_back(0);
+    b.inst.strong = b.take_one({"relaxed", "weak", "volatile", "acquire", "release"}, "weak") != "weak";
     b.take_one({"cta", "cluster", "gpu", "sys"}, "");
     b.take_one({"L1::no_allocate", "L1::evict_first", "L1::evict_last", "L1::evict_normal"}, "");
     b.take_one({"L2::64B", "L2::128B", "L2::256B"}, "");

@@ -11,13 +11,14 @@ class Warp;
 struct Inst;
 
 enum class Proxy : uint8_t { generic, async, tensor };
-enum class AccessKind { read, write, atomic };
+enum class AccessKind { read, write, update };
 enum class Fence { proxy_async, mbarrier_init, memory, tcgen05_before, tcgen05_after };
 
 // The lanes of one instruction that read or write memory through the generic proxy.
 struct LaneAccess {
     bool shared;  // else global
     AccessKind kind;
+    bool strong;  // an atomic, or .relaxed, .acquire, .release, .volatile: races with nothing that is strong too
     uint32_t bytes, mask;
     uint64_t address[32];  // shared: as the kernel sees it, with the CTA's rank
 };

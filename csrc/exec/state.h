@@ -61,6 +61,7 @@ struct Inst {
     // For checkers: registers, without the guard; whether the instruction only moves them, or is a tcgen05.ld.
     std::vector<RegRef> reads, writes;
     bool moves = false, loads_tmem = false;
+    bool strong = false;  // a memory access that is; see LaneAccess
 };
 
 struct Program {

@@ -52,7 +52,8 @@ Status alloc(Warp& warp, const Inst& inst, u32 mask) {
     if (at % 4) throw Fault("tcgen05.alloc writes to an address that is not 4-byte aligned");
     int start = allocate(warp, inst, columns);
     if (start < 0) return Status::blocked;
-    cta.notify([&](Observer& o) { o.accessed(warp, inst, {true, AccessKind::write, 4, 1, {cta.kernel_address(at)}}); });
+    cta.notify(
+        [&](Observer& o) { o.accessed(warp, inst, {true, AccessKind::write, false, 4, 1, {cta.kernel_address(at)}}); });
     std::memcpy(cta.shared.at(at, 4), &start, 4);
     return Status::next;
 }

@@ -68,6 +68,14 @@ def test_arrive_orders_only_one_way():
     check(body.format(""), body.format("st.shared.u32 [%r2], 6;\n"), "race", "nothing orders it", "shared.u32")
 
 
+def test_a_flag_orders_if_it_is_strong():
+    body = THREAD + "@%p0 st.shared.u32 [%r2+64], 0;\nbar.sync 0;\n@!%p1 bra READ;\n@%p0 st.shared.u32 [%r2], 5;\n"
+    body += "@%p0 st.release.cta.shared.u32 [%r2+64], 1;\nbra END;\nREAD:\nld.acquire.cta.shared.u32 %r6, [%r2+64];\n"
+    body += "setp.ne.u32 %p2, %r6, 1;\n@%p2 bra READ;\nld.shared.u32 %r7, [%r2];\nEND:"
+    weak = body.replace(".release.cta", "").replace(".acquire.cta", "")
+    check(body, weak, "race", "nothing orders it", "shared.u32")
+
+
 def test_mbarrier_orders():
     body = (
         THREAD
