@@ -306,3 +306,15 @@ def test_bulk_store_in_no_group(commit):
         run(body, {"out": out}, Launch(smem_bytes=64, strict=True))
     else:
         fails(body, r"bulk group: .*commit_group is missing", Violation, buffers={"out": out}, strict=True)
+
+
+def test_more_bytes_than_expected_at_exit():
+    """Without its expect_tx the copy's bytes are left on the mbarrier."""
+    data = np.zeros(64, np.uint32)
+    fails(
+        bulk(),
+        r"tx-count: .*ends with tx-count -16: more bytes were copied than expected",
+        Violation,
+        buffers={"data": data},
+        strict=True,
+    )

@@ -45,6 +45,20 @@ st.global.v2.b32 [%q0], {vector(30, 2)};
     np.testing.assert_array_equal(out, np.arange(128)[:, None] * 100 + [2, 3])
 
 
+def test_columns_overwritten_while_a_load_is_in_flight():
+    """The values came out right: whether the store overtakes the load is up to the schedule."""
+    body = ALLOC + "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], {%r0};\ntcgen05.wait::st.sync.aligned;\n"
+    body += "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r20}, [%r12];\n{}"
+    body += "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r12], {%r1};\ntcgen05.wait::st.sync.aligned;\n"
+    body += "tcgen05.wait::ld.sync.aligned;\n" + DEALLOC
+    for seed in range(20):
+        ordered = body.replace("{}", "tcgen05.wait::ld.sync.aligned;\n")
+        run(ordered, {}, Launch(block=128, smem_bytes=16, schedule=Schedule.random(seed)))
+    with pytest.raises(EmulationError, match=r"tcgen05.ld of PTX line \d+: the columns changed while it was in flight"):
+        for seed in range(20):
+            run(body.replace("{}", ""), {}, Launch(block=128, smem_bytes=16, schedule=Schedule.random(seed)))
+
+
 def mma_body(steps=4):
     """A (128, 64) and B (64, 64), K-major in 128 B swizzle at 1024 and 17408; D (128, 64) f32 to %out."""
     load = "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
