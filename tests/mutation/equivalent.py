@@ -29,12 +29,9 @@ EQUIVALENT: dict[str, dict[tuple[str, int], str]] = {
         ("expect_tx bytes", 7): _TAIL,
         ("wait", 34): _BEFORE_FREE,
         ("wait", 39): "last wait of the correction warps for a release that nothing uses",
-        ("parity", 39): "last wait of the correction warps for a release that nothing uses",
     },
     "flash-attn-4 pairs": {
         ("mbarrier_init fence", 1): "a second such fence follows before the cluster barrier",
-        ("wait", 3): "Q is free: the wait for the K/V slot, freed by a later commit of the same warp, implies it",
-        ("wait", 4): "Q is free: the wait for the K/V slot, freed by a later commit of the same warp, implies it",
         **{("wait", n): _TAIL for n in (7, 8, 9, 10, 11, 12, 13)},
         ("parity", 12): _TAIL,
         ("expect_tx arrive", 7): _TAIL,

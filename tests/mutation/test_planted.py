@@ -62,6 +62,19 @@ def one_box_of_two(lines: Lines) -> int:
     return at(lines, LOAD, 3)  # the second box of K
 
 
+def p_not_stored(lines: Lines) -> int:
+    """The rest of P is announced before its tcgen05.st, the line before, is complete."""
+    i = at(lines, r"tcgen05\.wait::st", 1)
+    lines[i] = ""
+    return i - 1
+
+
+def store_not_waited_for(lines: Lines) -> int:
+    """The CTA exits without waiting for its TMA stores."""
+    lines[at(lines, r"cp\.async\.bulk\.wait_group")] = ""
+    return at(lines, STORE_O)
+
+
 def no_commit(lines: Lines) -> int:
     """The second half of S is never announced: its softmax warps wait for ever."""
     lines[at(lines, r"tcgen05\.commit", 1)] = ""
@@ -90,7 +103,7 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         "a register that the tcgen05.ld .* before tcgen05.wait",
     ),
     "missing wait::st": (
-        lambda lines: removed(r"tcgen05\.wait::st", "", 1)(lines) - 1,
+        p_not_stored,
         "that takes tcgen05.wait::st there and a barrier between",
     ),
     "missing tcgen05 fence": (removed(r"tcgen05\.fence::after", r"tcgen05\.ld"), "fence::after_thread_sync is missing"),
@@ -104,7 +117,7 @@ PLANTS: dict[str, tuple[Plant, str]] = {
     "mbarrier.init not fenced": (removed(r"fence\.mbarrier_init", LOAD), "fence.mbarrier_init .* is missing after"),
     "accumulator not cleared": (not_cleared, "reads what nothing has written"),
     "exit before the store has read": (
-        lambda lines: (removed(r"cp\.async\.bulk\.wait_group", "")(lines), at(lines, STORE_O))[1],
+        store_not_waited_for,
         "may end while .* still accesses its shared memory",
     ),
     "K overwritten while it is read": (not_waited_for(-2, LOAD), "nothing orders it after"),
