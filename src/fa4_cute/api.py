@@ -10,7 +10,6 @@ from . import arch as archs
 from . import cache, fast, sdpa
 from . import ops as _ops  # registers the operators
 from .plan import plan
-from .problem import Problem
 from .validate import check
 
 _log = logging.getLogger("fa4_cute")
@@ -80,16 +79,7 @@ def scaled_dot_product_attention(
             return cast(torch.Tensor, known)
     call = served(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if isinstance(call, sdpa.Call):
-        out = mha(
-            call.query,
-            call.key,
-            call.value,
-            is_causal=call.is_causal,
-            scale=call.scale,
-            enable_gqa=call.enable_gqa,
-            causal_alignment=call.causal_alignment,
-        )
-        return call.restore(out)
+        return call.restore(mha(*call.tensors, **call.options))
     if strict:
         raise NotImplementedError(f"strict=True and the kernel does not serve this call: {call}")
     log_fallback(call)
@@ -118,7 +108,7 @@ def served(*arguments: Any) -> sdpa.Call | str:
         if reason is not None:
             return reason
         if not torch.compiler.is_compiling():  # sizes may be symbols, and a plan would specialise on them
-            plan(_problem(call), target)
+            plan(check(*call.tensors, **call.options), target)
     except NotImplementedError as error:
         return str(error)
     return call
@@ -130,18 +120,6 @@ def target_of(device: torch.device) -> str | None:
     NotImplementedError for a GPU that the kernel does not run on.
     """
     return archs.of_device(device) if device.type == "cuda" else None
-
-
-def _problem(call: sdpa.Call) -> Problem:
-    return check(
-        call.query,
-        call.key,
-        call.value,
-        is_causal=call.is_causal,
-        scale=call.scale,
-        enable_gqa=call.enable_gqa,
-        causal_alignment=call.causal_alignment,
-    )
 
 
 def explain(
@@ -167,7 +145,7 @@ def explain(
     call = sdpa.route(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, causal_alignment)
     if isinstance(call, str):
         return f"torch's scaled_dot_product_attention: {call}"
-    problem = _problem(call)
+    problem = check(*call.tensors, **call.options)
     try:
         target = arch or target_of(query.device) or "sm_100a"
         planned = plan(problem, target)

@@ -39,17 +39,25 @@ def make_calls(
     return launcher().Calls(torch_facts, encode, capacity, encodings)
 
 
-def kernel(otherwise: Callable[..., Any], *, with_lse: bool, table: Any = None, backend: str = "CUDA") -> Any:
-    """A kernel to be registered with_keyset for the backend's key or for its Autograd key.
+def _usable(table: Any) -> Any | None:
+    """The table, by default this process's; None where there is no hot path.
 
-    otherwise(keyset, query, key, value, *args, **kwargs) serves what the hot path does not. Where the launcher was
-    not built, or torch has no table of C functions to read tensors by (before 2.10), that is everything.
+    That is where the launcher was not built, or torch has no table of C functions to read tensors by (before 2.10).
     """
     try:
         table = calls() if table is None else table
     except ImportError:
-        return otherwise
-    if not table.reads_tensors:
+        return None
+    return table if table.reads_tensors else None
+
+
+def kernel(otherwise: Callable[..., Any], *, with_lse: bool, table: Any = None, backend: str = "CUDA") -> Any:
+    """A kernel to be registered with_keyset for the backend's key or for its Autograd key.
+
+    otherwise(keyset, query, key, value, *args, **kwargs) serves what the hot path does not.
+    """
+    table = _usable(table)
+    if table is None:
         return otherwise
     keys = torch._C.DispatchKey
     # Of the keys below autograd, a plain tensor has its backend's and ADInplaceOrView, which only counts for views.
@@ -64,11 +72,8 @@ def direct(*, with_lse: bool, table: Any = None) -> Callable[..., Any]:
     The result is called as (query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, causal_alignment)
     and returns what the operator does, or None if the operator has to be called. Not for code that is being compiled.
     """
-    try:
-        table = calls() if table is None else table
-    except ImportError:
-        return lambda *_: None
-    if not table.reads_tensors:
+    table = _usable(table)
+    if table is None:
         return lambda *_: None
     keys = torch._C.DispatchKey
     harmless = torch._C.DispatchKeySet(keys.BackendSelect) | torch._C.DispatchKeySet(keys.ADInplaceOrView)

@@ -10,6 +10,8 @@ import torch
 
 from . import fast, reference, sdpa
 from .outputs import check_out, lse_like, output_like
+from .plan import Plan
+from .problem import Problem
 from .validate import check
 
 _ARGUMENTS = (
@@ -49,18 +51,27 @@ def _forward_cuda(
     with_lse: bool, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Checks, plans and launches a call, and makes it known to the hot path (fast.py)."""
-    from . import arch, launch
-    from .plan import plan
-
     problem = check(query, key, value, *args, **kwargs)
-    planned = plan(problem, arch.of_device(query.device))
     out = output_like(query, problem.head_dim_v)
     lse = lse_like(query) if with_lse else None
-    ready = tma_ready(query), tma_ready(key), tma_ready(value)
-    launch.forward(planned, problem, *ready, out, lse)
+    planned, ready = _launch(problem, (query, key, value), out, lse)
     if all(tensor is given for tensor, given in zip(ready, (query, key, value), strict=True)):
         fast.remember(planned, problem, ready, _options(*args, **kwargs), out)
     return out, lse
+
+
+def _launch(
+    problem: Problem, tensors: tuple[torch.Tensor, ...], out: torch.Tensor, lse: torch.Tensor | None
+) -> tuple[Plan, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Plans a checked call and launches it; returns the plan, and query, key and value as TMA read them."""
+    from . import arch, launch
+    from .plan import plan
+
+    planned = plan(problem, arch.of_device(out.device))
+    query, key, value = tensors
+    ready = tma_ready(query), tma_ready(key), tma_ready(value)
+    launch.forward(planned, problem, *ready, out, lse)
+    return planned, ready
 
 
 def _mha_out_cpu(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None, **kwargs: Any) -> None:
@@ -72,14 +83,9 @@ def _mha_out_cpu(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None,
 
 
 def _mha_out_cuda(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None, **kwargs: Any) -> None:
-    from . import arch, launch
-    from .plan import plan
-
     problem = check(*args, **kwargs)
     check_out(args[0], args[1], args[2], out, lse)
-    planned = plan(problem, arch.of_device(out.device))
-    query, key, value = (tma_ready(tensor) for tensor in args[:3])
-    launch.forward(planned, problem, query, key, value, out, lse)
+    _launch(problem, args[:3], out, lse)
 
 
 def _mha_out_fake(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None, **kwargs: Any) -> None:

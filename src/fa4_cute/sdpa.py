@@ -5,7 +5,7 @@ What is left over goes to torch's own SDPA, with a reason.
 """
 
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,6 +25,21 @@ class Call(NamedTuple):
     causal_alignment: str
     batch_shape: tuple[int, ...]  # of the result, before (heads, seqlen, head_dim)
     rank: int  # of the result
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The positional arguments of fa4::mha, and of validate.check."""
+        return self.query, self.key, self.value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of both."""
+        return {
+            "is_causal": self.is_causal,
+            "scale": self.scale,
+            "enable_gqa": self.enable_gqa,
+            "causal_alignment": self.causal_alignment,
+        }
 
     def restore(self, out: torch.Tensor) -> torch.Tensor:
         """The result of the call, in SDPA's shape."""

@@ -1,5 +1,6 @@
 """One emulated device: global memory and launches."""
 
+import math
 import os
 import re
 from collections.abc import Callable
@@ -167,19 +168,8 @@ class Machine:
         deadlock or a run without end (Deadlock, with every warp's position) and, in a strict run, for findings
         (Violation). ValueError for a launch shape that no device would accept.
         """
-        if not 1 <= block[0] * block[1] * block[2] <= THREADS:
-            raise ValueError(f"block: got {block}, wanted 1 to {THREADS} threads")
-        static = module.static_shared_bytes
-        if not 0 <= smem_bytes <= SMEM_BYTES - static:
-            raise ValueError(f"smem_bytes: got {smem_bytes} besides {static} static bytes, a CTA has {SMEM_BYTES}")
-        if any(n % c for n, c in zip(grid, cluster, strict=True)) or cluster[0] * cluster[1] * cluster[2] > 16:
-            raise ValueError(f"cluster: got {cluster}, must divide the grid {grid} and have at most 16 CTAs")
-        required = module.block(kernel)
-        if any(required) and required != tuple(block):
-            raise ValueError(f"block: got {block}, the kernel requires {required}")
-        wanted = max(p.offset + p.size for p in module.params(kernel)) if module.params(kernel) else 0
-        if len(params) != wanted:
-            raise ValueError(f"params: got {len(params)} bytes, the kernel takes {wanted}")
+        _check_shape(module, grid, block, cluster, smem_bytes)
+        _check_kernel(module, kernel, block, params)
         schedule = schedule or Schedule.eager()
         limits = limits or Limits()
         report = _core.launch(
@@ -207,6 +197,29 @@ class Machine:
         return report.stats
 
 
+def _check_shape(
+    module: Module, grid: tuple[int, ...], block: tuple[int, ...], cluster: tuple[int, ...], smem_bytes: int
+) -> None:
+    """ValueError for a launch shape that no device would accept."""
+    if not 1 <= math.prod(block) <= THREADS:
+        raise ValueError(f"block: got {block}, wanted 1 to {THREADS} threads")
+    static = module.static_shared_bytes
+    if not 0 <= smem_bytes <= SMEM_BYTES - static:
+        raise ValueError(f"smem_bytes: got {smem_bytes} besides {static} static bytes, a CTA has {SMEM_BYTES}")
+    if any(n % c for n, c in zip(grid, cluster, strict=True)) or math.prod(cluster) > 16:
+        raise ValueError(f"cluster: got {cluster}, must divide the grid {grid} and have at most 16 CTAs")
+
+
+def _check_kernel(module: Module, kernel: str, block: tuple[int, ...], params: bytes) -> None:
+    """ValueError for a block or parameters that are not the kernel's."""
+    required = module.block(kernel)
+    if any(required) and required != tuple(block):
+        raise ValueError(f"block: got {block}, the kernel requires {required}")
+    wanted = max((p.offset + p.size for p in module.params(kernel)), default=0)
+    if len(params) != wanted:
+        raise ValueError(f"params: got {len(params)} bytes, the kernel takes {wanted}")
+
+
 def with_roles(text: str, role_of: Callable[[int], str]) -> str:
     """The text with the role behind each warp's number."""
     return re.sub(r"\bwarp +(\d+)\b", lambda m: f"{m.group()} ({role_of(int(m.group(1)))})".replace(" ()", ""), text)
@@ -216,7 +229,6 @@ def _raise_for(report: Any, schedule: Schedule, role_of: Callable[[int], str]) -
     """The exception that a report calls for, if any."""
     if not report.error and not report.findings:
         return
-
     lines = [report.error.rstrip()] if report.error else []
     if report.findings:
         lines.append(f"{len(report.findings)} findings of the checkers:")
