@@ -1,7 +1,8 @@
 """Builds the launcher and the emulator's core, both C++. Everything else about the package is in pyproject.toml.
 
 Neither needs CUDA or a GPU to build. FA4_CUTE_NO_EMULATOR=1 leaves the emulator out: the op does not need it.
-FA4_CUTE_MARCH picks the instruction set (-march=...; default x86-64-v3 where this machine has it, for AVX2 and FMA).
+FA4_CUTE_MARCH picks the instruction set (-march=...; default x86-64-v4, for AVX-512, or v3, for AVX2 and FMA, where
+this machine has it).
 """
 
 import os
@@ -24,8 +25,11 @@ def _march() -> list[str]:
     if chosen:
         return [f"-march={chosen}"]
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    has_v3 = platform.machine() in ("x86_64", "AMD64") and all(f in flags for f in ("avx2", "fma", "bmi2", "f16c"))
-    return ["-march=x86-64-v3"] if has_v3 else []
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return []
+    if all(f"avx512{part}" in flags for part in ("f", "bw", "cd", "dq", "vl")):
+        return ["-march=x86-64-v4", "-mprefer-vector-width=512"]
+    return ["-march=x86-64-v3"] if all(f in flags for f in ("avx2", "fma", "bmi2", "f16c")) else []
 
 
 def _ninja() -> str | None:
@@ -48,6 +52,8 @@ class NinjaBuild(build_ext):
         work.mkdir(parents=True, exist_ok=True)
         includes = [nb / "include", nb / "ext" / "robin_map" / "include", sysconfig.get_paths()["include"]]
         cxx = [os.environ.get("CXX", "c++"), "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", *_march()]
+        # No result depends on these two; without them the compiler may not compute lanes together.
+        cxx += ["-fno-trapping-math", "-fno-math-errno"]
         cxx += ["-DNDEBUG", *(f"-isystem{path}" for path in includes)]
         sources = [ROOT / source for source in ext.sources]
         steps = {

@@ -146,12 +146,16 @@ void passed_wait(Warp& warp, const Inst& inst, u32 mask) {
 // arg[0]: the wait names a state token instead of a parity; arg[1]: test_wait, which does not block; arg[2]: relaxed.
 Status mbarrier_wait(Warp& warp, const Inst& inst, u32 mask) {
     bool done = true;
-    u32 passed = 0;
+    u32 passed = 0, last = 0;
+    const Mbarrier* found = nullptr;  // at `last`: all lanes name the same as a rule
     for_lanes(mask, [&](int lane) {
         u32 at = address(warp, inst, lane),
             parity = inst.arg[0] ? u32(warp.r64(inst.s[1])[lane]) : warp.r32(inst.s[1])[lane];
-        warp.cta.local(at);
-        const Mbarrier& barrier = warp.cta.mbarrier(at);
+        if (!found || at != last) {
+            warp.cta.local(at);
+            found = &warp.cta.mbarrier(last = at);
+        }
+        const Mbarrier& barrier = *found;
         if (parity > 1) throw Fault(format("phase parity %u: must be 0 or 1", parity));
         if (barrier.phase != parity) passed |= 1u << lane;
         if (barrier.phase != parity || !done) return;

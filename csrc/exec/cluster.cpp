@@ -3,8 +3,9 @@
 
 namespace fa4emu {
 
-Cluster::Cluster(const Program& program_, const Launch& launch_, GlobalView& global_, const uint32_t first[3])
-    : program(program_), launch(launch_), global(global_) {
+Cluster::Cluster(const Program& program_, const Launch& launch_, GlobalView& global_, const uint32_t first[3],
+                 std::pmr::memory_resource& memory_)
+    : program(program_), launch(launch_), global(global_), memory(memory_) {
     const uint32_t* size = launch.cluster;
     for (uint32_t z = 0; z < size[2]; z++)
         for (uint32_t y = 0; y < size[1]; y++)

@@ -16,8 +16,10 @@ Cta::Cta(Cluster& in, uint32_t cta_rank, const uint32_t cta_index[3])
       global(in.global),
       rank(cta_rank),
       index{cta_index[0], cta_index[1], cta_index[2]},
-      shared_bytes((program.module_info.static_shared_bytes + 1023) / 1024 * 1024 + launch.smem_bytes, 0xFF),
+      shared_bytes((program.module_info.static_shared_bytes + 1023) / 1024 * 1024 + launch.smem_bytes, 0xFF,
+                   &in.memory),
       shared(shared_bytes.data(), uint32_t(shared_bytes.size())),
+      tmem(&in.memory),
       events(in.events),
       random_(launch.schedule.seed * 1000003 + cta_index[0] + 4099 * cta_index[1] + 65537 * cta_index[2]) {
     if (launch.schedule.mode == Schedule::random) habit_ = draw_habit();

@@ -26,80 +26,71 @@ inline float f(float x) {
 }
 
 inline float canonical_nan() { return std::bit_cast<float>(0x7FFFFFFFu); }
-inline float maximum(float a, float b) {
-    if (a != a) return b != b ? canonical_nan() : b;
-    if (b != b) return a;
-    return a > b || (a == b && std::signbit(b)) ? a : b;
+// Selections and no branches, so that lanes are computed together. A NaN yields the other operand; +0 is above -0, and
+// equal numbers have equal bits but for that.
+template <bool max>
+inline float extreme(float a, float b) {
+    u32 x = std::bit_cast<u32>(a), y = std::bit_cast<u32>(b);
+    u32 either = (max ? a > b : a < b) ? x : y;
+    either = a == b ? (max ? x & y : x | y) : either;
+    either = b != b ? x : either;
+    return std::bit_cast<float>((a != a) & (b != b) ? 0x7FFFFFFFu : either);
 }
-inline float minimum(float a, float b) {
-    if (a != a) return b != b ? canonical_nan() : b;
-    if (b != b) return a;
-    return a < b || (a == b && std::signbit(a)) ? a : b;
+template <bool max>
+inline float extreme_nan(float a, float b) {
+    return (a != a) | (b != b) ? canonical_nan() : extreme<max>(a, b);
 }
-inline float maximum_nan(float a, float b) { return a != a || b != b ? canonical_nan() : maximum(a, b); }
-inline float minimum_nan(float a, float b) { return a != a || b != b ? canonical_nan() : minimum(a, b); }
 
 inline float saturate(float x) { return x != x ? 0.0f : x < 0 ? 0.0f : x > 1 ? 1.0f : x; }  // -0 and NaN become +0
 
-template <bool ftz, Round mode>
-inline float added(float a, float b) {
-    return f<ftz>(add_rounded<mode>(f<ftz>(a), f<ftz>(b)));
-}
-template <bool ftz, Round mode>
-inline float multiplied(float a, float b) {
-    return f<ftz>(mul_rounded<mode>(f<ftz>(a), f<ftz>(b)));
-}
-template <bool ftz, Round mode>
-inline float fused(float a, float b, float c) {
-    return f<ftz>(fma_rounded<mode>(f<ftz>(a), f<ftz>(b), f<ftz>(c)));
-}
+template <bool ftz, Round mode, bool sat>
+struct Arithmetic {
+    static float finish(float x) { return sat ? saturate(f<ftz>(x)) : f<ftz>(x); }
+    static float add(float a, float b) { return finish(add_rounded<mode>(f<ftz>(a), f<ftz>(b))); }
+    static float sub(float a, float b) { return add(a, -b); }
+    static float mul(float a, float b) { return finish(mul_rounded<mode>(f<ftz>(a), f<ftz>(b))); }
+    static float fma(float a, float b, float c) { return finish(fma_rounded<mode>(f<ftz>(a), f<ftz>(b), f<ftz>(c))); }
+};
 
-template <bool sat>
-inline float clamp(float x) {
-    return sat ? saturate(x) : x;
+// An operation on both floats of a 64-bit register: 64 lanes of floats.
+template <auto F, int sources>
+[[gnu::flatten]] Status on_pairs(Warp& warp, const Inst& inst, uint32_t mask) {
+    auto floats = [&](int slot) { return reinterpret_cast<float*>(warp.r64(slot)); };
+    float* d = floats(inst.d[0]);
+    const float *a = floats(inst.s[0]), *b = floats(inst.s[1]), *c = sources == 3 ? floats(inst.s[2]) : nullptr;
+    auto one = [=](int i) {
+        if constexpr (sources == 3)
+            d[i] = F(a[i], b[i], c[i]);
+        else
+            d[i] = F(a[i], b[i]);
+    };
+    if (mask == kAllLanes) {
+#pragma GCC ivdep
+        for (int i = 0; i < 2 * kLanes; i++) one(i);
+    } else {
+        for_lanes(mask, [&](int lane) { one(2 * lane), one(2 * lane + 1); });
+    }
+    return Status::next;
 }
 
 template <bool ftz, Round mode, bool sat>
-Handler arithmetic(const std::string& base) {
-    if (base == "add")
-        return binary<float, float, float, [](float a, float b) { return clamp<sat>(added<ftz, mode>(a, b)); }>;
-    if (base == "sub")
-        return binary<float, float, float, [](float a, float b) { return clamp<sat>(added<ftz, mode>(a, -b)); }>;
-    if (base == "mul")
-        return binary<float, float, float, [](float a, float b) { return clamp<sat>(multiplied<ftz, mode>(a, b)); }>;
-    if (base == "fma" || base == "mad")
-        return ternary<float, float, float, float,
-                       [](float a, float b, float c) { return clamp<sat>(fused<ftz, mode>(a, b, c)); }>;
-    return nullptr;
-}
-
-struct Pair {
-    float x, y;
-};
-template <bool ftz, Round mode>
-Handler pair_arithmetic(const std::string& base) {
-    if (base == "add")
-        return binary<Pair, Pair, Pair,
-                      [](Pair a, Pair b) { return Pair{added<ftz, mode>(a.x, b.x), added<ftz, mode>(a.y, b.y)}; }>;
-    if (base == "sub")
-        return binary<Pair, Pair, Pair,
-                      [](Pair a, Pair b) { return Pair{added<ftz, mode>(a.x, -b.x), added<ftz, mode>(a.y, -b.y)}; }>;
-    if (base == "mul")
-        return binary<Pair, Pair, Pair, [](Pair a, Pair b) {
-            return Pair{multiplied<ftz, mode>(a.x, b.x), multiplied<ftz, mode>(a.y, b.y)};
-        }>;
-    if (base == "fma")
-        return ternary<Pair, Pair, Pair, Pair, [](Pair a, Pair b, Pair c) {
-            return Pair{fused<ftz, mode>(a.x, b.x, c.x), fused<ftz, mode>(a.y, b.y, c.y)};
-        }>;
+Handler arithmetic(const std::string& base, bool pair) {
+    using A = Arithmetic<ftz, mode, sat>;
+    if (base == "add") return pair ? on_pairs<A::add, 2> : binary<float, float, float, A::add>;
+    if (base == "sub") return pair ? on_pairs<A::sub, 2> : binary<float, float, float, A::sub>;
+    if (base == "mul") return pair ? on_pairs<A::mul, 2> : binary<float, float, float, A::mul>;
+    if (base == "fma" || (base == "mad" && !pair))
+        return pair ? on_pairs<A::fma, 3> : ternary<float, float, float, float, A::fma>;
     return nullptr;
 }
 
 template <Round mode>
 Handler pick_arithmetic(const std::string& base, bool pair, bool ftz, bool sat) {
-    if (pair) return sat ? nullptr : ftz ? pair_arithmetic<true, mode>(base) : pair_arithmetic<false, mode>(base);
-    if (sat) return ftz ? arithmetic<true, mode, true>(base) : arithmetic<false, mode, true>(base);
-    return ftz ? arithmetic<true, mode, false>(base) : arithmetic<false, mode, false>(base);
+    if (sat)
+        return pair  ? nullptr
+               : ftz ? arithmetic<true, mode, true>(base, pair)
+                     : arithmetic<false, mode, true>(base, pair);
+    return ftz ? arithmetic<true, mode, false>(base, pair) : arithmetic<false, mode, false>(base, pair);
 }
 
 template <bool ftz>
@@ -143,24 +134,20 @@ Handler special(const std::string& base) {
     return nullptr;
 }
 
+template <bool nan, bool ftz, bool max>
+struct Extremum {
+    static float two(float a, float b) {
+        return nan ? extreme_nan<max>(f<ftz>(a), f<ftz>(b)) : extreme<max>(f<ftz>(a), f<ftz>(b));
+    }
+    static float three(float a, float b, float c) { return two(two(a, b), c); }
+};
 template <bool nan, bool ftz>
 Handler extremum(bool max, bool three) {
-    constexpr auto big = [](float a, float b) {
-        return nan ? maximum_nan(f<ftz>(a), f<ftz>(b)) : maximum(f<ftz>(a), f<ftz>(b));
-    };
-    constexpr auto small = [](float a, float b) {
-        return nan ? minimum_nan(f<ftz>(a), f<ftz>(b)) : minimum(f<ftz>(a), f<ftz>(b));
-    };
-    constexpr auto big3 = [](float a, float b, float c) {
-        return nan ? maximum_nan(maximum_nan(f<ftz>(a), f<ftz>(b)), f<ftz>(c))
-                   : maximum(maximum(f<ftz>(a), f<ftz>(b)), f<ftz>(c));
-    };
-    constexpr auto small3 = [](float a, float b, float c) {
-        return nan ? minimum_nan(minimum_nan(f<ftz>(a), f<ftz>(b)), f<ftz>(c))
-                   : minimum(minimum(f<ftz>(a), f<ftz>(b)), f<ftz>(c));
-    };
-    if (three) return max ? ternary<float, float, float, float, big3> : ternary<float, float, float, float, small3>;
-    return max ? binary<float, float, float, big> : binary<float, float, float, small>;
+    using Max = Extremum<nan, ftz, true>;
+    using Min = Extremum<nan, ftz, false>;
+    if (three)
+        return max ? ternary<float, float, float, float, Max::three> : ternary<float, float, float, float, Min::three>;
+    return max ? binary<float, float, float, Max::two> : binary<float, float, float, Min::two>;
 }
 
 void bind_operands(Binder& b, RegClass cls, int sources) {

@@ -31,11 +31,11 @@ void first_cta(const Launch& launch, uint64_t number, uint32_t first[3]) {
 }
 
 void run_cluster(const Program& program, const Launch& launch, GlobalView& global, uint64_t number,
-                 SharingChecker& sharing, Outcome& out) {
+                 std::pmr::memory_resource& memory, SharingChecker& sharing, Outcome& out) {
     uint32_t first[3];
     first_cta(launch, number, first);
     try {
-        Cluster cluster(program, launch, global, first);
+        Cluster cluster(program, launch, global, first, memory);
         std::unique_ptr<RaceChecker> races;
         std::unique_ptr<RegisterChecker> registers;
         std::unique_ptr<BarrierChecker> barriers;
@@ -83,10 +83,12 @@ Report run_grid(const Program& program, const Launch& asked, GlobalView& global,
         };
     }
     auto work = [&] {
+        std::pmr::unsynchronized_pool_resource memory(
+            {.max_blocks_per_chunk = 1, .largest_required_pool_block = 4 << 20});
         for (uint64_t i; (i = next++) < count;) {
             if (i > failed_at) return;
             Outcome outcome;
-            run_cluster(program, launch, global, i, sharing, outcome);
+            run_cluster(program, launch, global, i, memory, sharing, outcome);
             std::lock_guard lock(mutex);
             total.stats.add(outcome.stats);
             for (const auto& [line, waited] : outcome.waits) waits[line] |= waited;

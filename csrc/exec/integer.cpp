@@ -253,16 +253,18 @@ bool bind_select(Binder& b) {
 Status pack_pair(Warp& warp, const Inst& inst, uint32_t mask) {  // b64 <- {b32, b32}
     u64* d = warp.r64(inst.d[0]);
     const u32 *low = warp.r32(inst.s[0]), *high = warp.r32(inst.s[1]);
-    for_lanes(mask, [&](int i) { d[i] = u64(high[i]) << 32 | low[i]; });
+    for_independent_lanes(mask, [=](int i) { d[i] = u64(high[i]) << 32 | low[i]; });
     return Status::next;
 }
 
 Status unpack_pair(Warp& warp, const Inst& inst, uint32_t mask) {  // {b32, b32} <- b64
     const u64* s = warp.r64(inst.s[0]);
-    u64 copy[kLanes];
-    for_lanes(mask, [&](int i) { copy[i] = s[i]; });
-    if (inst.d[0] >= 0) for_lanes(mask, [&, d = warp.r32(inst.d[0])](int i) { d[i] = u32(copy[i]); });
-    if (inst.d[1] >= 0) for_lanes(mask, [&, d = warp.r32(inst.d[1])](int i) { d[i] = u32(copy[i] >> 32); });
+    auto move = [&](int slot, int shift) {
+        if (slot < 0) return;
+        u32* d = warp.r32(slot);
+        for_independent_lanes(mask, [=](int i) { d[i] = u32(s[i] >> shift); });
+    };
+    move(inst.d[0], 0), move(inst.d[1], 32);
     return Status::next;
 }
 

@@ -16,31 +16,40 @@ inline T* lanes_of(Warp& warp, int slot) {
         return reinterpret_cast<T*>(warp.r32(slot));
 }
 
-// d = F(a), d = F(a, b), d = F(a, b, c). Sources may alias the destination: lanes are independent.
+// for_lanes for operations on registers, which compilers may do on many lanes at once: a destination is the same array
+// as a source or apart from it.
+template <class F>
+inline void for_independent_lanes(uint32_t mask, F&& f) {
+    if (mask != kAllLanes) return for_lanes(mask, f);
+#pragma GCC ivdep
+    for (int lane = 0; lane < kLanes; lane++) f(lane);
+}
+
+// d = F(a), d = F(a, b), d = F(a, b, c).
 template <class D, class A, auto F>
-Status unary(Warp& warp, const Inst& inst, uint32_t mask) {
+[[gnu::flatten]] Status unary(Warp& warp, const Inst& inst, uint32_t mask) {
     D* d = lanes_of<D>(warp, inst.d[0]);
     const A* a = lanes_of<A>(warp, inst.s[0]);
-    for_lanes(mask, [&](int i) { d[i] = F(a[i]); });
+    for_independent_lanes(mask, [&](int i) { d[i] = F(a[i]); });
     return Status::next;
 }
 
 template <class D, class A, class B, auto F>
-Status binary(Warp& warp, const Inst& inst, uint32_t mask) {
+[[gnu::flatten]] Status binary(Warp& warp, const Inst& inst, uint32_t mask) {
     D* d = lanes_of<D>(warp, inst.d[0]);
     const A* a = lanes_of<A>(warp, inst.s[0]);
     const B* b = lanes_of<B>(warp, inst.s[1]);
-    for_lanes(mask, [&](int i) { d[i] = F(a[i], b[i]); });
+    for_independent_lanes(mask, [&](int i) { d[i] = F(a[i], b[i]); });
     return Status::next;
 }
 
 template <class D, class A, class B, class C, auto F>
-Status ternary(Warp& warp, const Inst& inst, uint32_t mask) {
+[[gnu::flatten]] Status ternary(Warp& warp, const Inst& inst, uint32_t mask) {
     D* d = lanes_of<D>(warp, inst.d[0]);
     const A* a = lanes_of<A>(warp, inst.s[0]);
     const B* b = lanes_of<B>(warp, inst.s[1]);
     const C* c = lanes_of<C>(warp, inst.s[2]);
-    for_lanes(mask, [&](int i) { d[i] = F(a[i], b[i], c[i]); });
+    for_independent_lanes(mask, [&](int i) { d[i] = F(a[i], b[i], c[i]); });
     return Status::next;
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <random>
 #include <string>
 #include <unordered_map>
@@ -143,7 +144,7 @@ class Warp {
     std::vector<std::shared_ptr<int>> open_group{kLanes};
     std::vector<uint64_t> committed_groups = std::vector<uint64_t>(kLanes, 0);
     std::deque<AsyncOp> tmem_loads, tmem_stores;  // in flight, oldest first
-    std::vector<uint8_t> local;                   // memory of its threads, one after the other
+    std::pmr::vector<uint8_t> local;              // memory of its threads, one after the other
     std::shared_ptr<ThreadCopies> thread_copies;  // cp.async of its threads; made by the first one
 
     // Runs until blocked, exited or the budget is used up. Returns whether anything was executed.
@@ -158,8 +159,8 @@ class Warp {
     template <bool kWatched>
     bool run_loop(int budget);
     void merge();
-    std::vector<uint32_t> r32_;
-    std::vector<uint64_t> r64_;
+    std::pmr::vector<uint32_t> r32_;
+    std::pmr::vector<uint64_t> r64_;
     std::vector<uint32_t> pred_;
 };
 
@@ -248,7 +249,7 @@ class Cta {
     GlobalView& global;
     uint32_t rank;
     uint32_t index[3];
-    std::vector<uint8_t> shared_bytes;
+    std::pmr::vector<uint8_t> shared_bytes;
     SharedView shared;
     Tmem tmem;
     std::unordered_map<uint32_t, Mbarrier> mbarriers;  // by offset
@@ -290,7 +291,9 @@ class Cta {
 // CTAs that can reach each other's shared memory; they run on one thread.
 class Cluster {
   public:
-    Cluster(const Program& program, const Launch& launch, GlobalView& global, const uint32_t first_cta[3]);
+    // `memory` is for what is large: pages that are mapped for each cluster anew cost more than filling them.
+    Cluster(const Program& program, const Launch& launch, GlobalView& global, const uint32_t first_cta[3],
+            std::pmr::memory_resource& memory);
     Cluster(const Cluster&) = delete;
     void run();  // to completion; throws Fault with the location added
     Stats stats() const;
@@ -299,6 +302,7 @@ class Cluster {
     const Program& program;
     const Launch& launch;
     GlobalView& global;
+    std::pmr::memory_resource& memory;
     uint64_t events = 1;
     uint32_t arrived = 0;  // threads at barrier.cluster
     uint64_t generation = 0;

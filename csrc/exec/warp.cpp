@@ -41,11 +41,14 @@ uint64_t special_register(const Cta& cta, int warp, int lane, const std::string&
 
 }  // namespace
 
-Warp::Warp(Cta& cta, int id, const Program& program) : cta(cta), program(program), id(id) {
-    r32_.assign(size_t(program.slots[int(RegClass::b32)]) * kLanes, 0xFFFFFFFFu);
-    r64_.assign(size_t(program.slots[int(RegClass::b64)]) * kLanes, ~uint64_t(0));
-    pred_.assign(program.slots[int(RegClass::pred)], 0);
-    local.assign(size_t(program.text.local_bytes) * kLanes, 0xFF);
+Warp::Warp(Cta& cta, int id, const Program& program)
+    : cta(cta),
+      program(program),
+      id(id),
+      local(size_t(program.text.local_bytes) * kLanes, 0xFF, &cta.cluster.memory),
+      r32_(size_t(program.slots[int(RegClass::b32)]) * kLanes, 0xFFFFFFFFu, &cta.cluster.memory),
+      r64_(size_t(program.slots[int(RegClass::b64)]) * kLanes, ~uint64_t(0), &cta.cluster.memory),
+      pred_(program.slots[int(RegClass::pred)], 0) {
     const uint32_t* block = cta.launch.block;
     uint32_t threads = block[0] * block[1] * block[2] - uint32_t(id) * kLanes;  // the last warp may not be full
     if (threads < kLanes) live = (1u << threads) - 1;

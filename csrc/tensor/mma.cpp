@@ -12,31 +12,67 @@ namespace {
 
 constexpr int kMaxN = 256;
 
-typedef float Vec __attribute__((vector_size(32), aligned(4), may_alias));
+#ifdef __AVX512F__
+constexpr int kWide = 16;
+#else
+constexpr int kWide = 8;
+#endif
+// Vectors at any float's address. A template argument would lose the attributes, hence the structs.
+template <int N>
+struct Floats {
+    typedef float Vec __attribute__((vector_size(4 * N), aligned(4), may_alias));
+};
 
-// d[0, 8 * W) += a[0, K) * b[K][.]; unrolling is forced because otherwise the accumulators spill.
-template <int W, int K>
+// d += a[0, K) * b[K][.] on W vectors; unrolling is forced because otherwise the accumulators spill.
+template <int N, int W, int K>
 void row_block(float* d, const float* a, const float (*b)[kMaxN]) {
-    Vec acc[W];
+    using V = typename Floats<N>::Vec;
+    V acc[W];
 #pragma GCC unroll 8
-    for (int w = 0; w < W; ++w) acc[w] = *reinterpret_cast<const Vec*>(d + 8 * w);
+    for (int w = 0; w < W; ++w) acc[w] = *reinterpret_cast<const V*>(d + N * w);
     for (int k = 0; k < K; ++k) {
-        float s = a[k];
-        Vec av = {s, s, s, s, s, s, s, s};
+        V av = a[k] - V{};
 #pragma GCC unroll 8
-        for (int w = 0; w < W; ++w) acc[w] += av * *reinterpret_cast<const Vec*>(b[k] + 8 * w);
+        for (int w = 0; w < W; ++w) acc[w] += av * *reinterpret_cast<const V*>(b[k] + N * w);
     }
 #pragma GCC unroll 8
-    for (int w = 0; w < W; ++w) *reinterpret_cast<Vec*>(d + 8 * w) = acc[w];
+    for (int w = 0; w < W; ++w) *reinterpret_cast<V*>(d + N * w) = acc[w];
 }
 
 template <int K>
 void multiply_row(float* d, const float* a, const float (*b)[kMaxN], int first, int n) {
+    constexpr int wide = 8 * kWide;
     int at = 0;
     auto columns = [&](int c) { return reinterpret_cast<const float (*)[kMaxN]>(&b[0][first + c]); };
-    for (; at + 64 <= n; at += 64) row_block<8, K>(d + at, a, columns(at));
-    for (; at + 16 <= n; at += 16) row_block<2, K>(d + at, a, columns(at));
-    for (; at < n; at += 8) row_block<1, K>(d + at, a, columns(at));
+    for (; at + wide <= n; at += wide) row_block<kWide, 8, K>(d + at, a, columns(at));
+    for (; at + 16 <= n; at += 16) row_block<8, 2, K>(d + at, a, columns(at));
+    for (; at < n; at += 8) row_block<8, 1, K>(d + at, a, columns(at));
+}
+
+// Four rows of D, `stride` words apart, at once: each vector of B is loaded once for them.
+template <int K>
+void multiply_rows(float* d, size_t stride, const float (*a)[K], const float (*b)[kMaxN], int n) {
+    using V = typename Floats<kWide>::Vec;
+    constexpr int W = kWide / 4, kRows = 4;  // as many accumulators as there are registers for
+    for (int at = 0; at < n; at += kWide * W) {
+        V acc[kRows][W];
+        auto place = [&](int r, int w) -> float* { return d + size_t(r) * stride + at + kWide * w; };
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+            for (int w = 0; w < W; ++w) acc[r][w] = *reinterpret_cast<const V*>(place(r, w));
+        for (int k = 0; k < K; ++k)
+#pragma GCC unroll 4
+            for (int w = 0; w < W; ++w) {
+                V bv = *reinterpret_cast<const V*>(b[k] + at + kWide * w);
+#pragma GCC unroll 4
+                for (int r = 0; r < kRows; ++r) acc[r][w] += (a[r][k] - V{}) * bv;
+            }
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+            for (int w = 0; w < W; ++w) *reinterpret_cast<V*>(place(r, w)) = acc[r][w];
+    }
 }
 
 // Sums of 32 products of bytes are below 2^24, so `products` is exact.
@@ -134,7 +170,18 @@ void multiply(const MmaArgs& args, const Instruction& inst) {
     }
     uint32_t column = args.d & 0xFFFF;
     int lane0 = int(args.d >> 16), width = split_n ? inst.n / 2 : inst.n;
+    bool plain = inst.d == Accumulator::f32 && !args.scale_input_d && rows == 128 && width % (kWide * kWide / 4) == 0 &&
+                 std::all_of(std::begin(args.disabled), std::end(args.disabled), [](uint32_t d) { return d == 0; });
     for (int c = 0; c < ctas; ++c) {
+        for (int m = 0; plain && m < rows; m += 4) {
+            uint32_t* words[4];
+            for (int r = 0; r < 4; ++r) {
+                words[r] = args.cta[c].tmem->row(lane0 + m + r, column, uint32_t(width));
+                if (!args.accumulate) std::fill_n(words[r], width, 0u);
+            }
+            multiply_rows<K>(reinterpret_cast<float*>(words[0]), Tmem::kColumns, &a[c][m], b, width);
+        }
+        if (plain) continue;
         auto update = [&](int lane, int m, int first) {
             if (args.disabled[4 * c + lane / 32] >> (lane % 32) & 1) return;
             uint32_t* words = args.cta[c].tmem->row(lane, column, uint32_t(width));

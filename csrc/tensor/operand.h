@@ -78,7 +78,7 @@ inline void for_each_chunk(const SmemDescriptor& desc, int rows, int count, bool
                   i * count, k);
 }
 
-// Element (mn, k) of an operand in shared memory goes to out[mn * MnStride + k * KStride].
+// Element (mn, k) of an operand in shared memory goes to out[mn * MnStride + k * KStride]. One of the strides is 1.
 template <Format F, int MnStride, int KStride>
 void gather(const SmemDescriptor& desc, const SharedView& shared, int rows, bool mn_major, float sign, float* out) {
     for_each_chunk(desc, rows, kPerChunk<F>, mn_major, [&](uint32_t address, int mn, int k) {

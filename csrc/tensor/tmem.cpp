@@ -1,6 +1,7 @@
 #include "tmem.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace fa4emu {
 
@@ -58,7 +59,7 @@ uint32_t tmem_columns(TmemShape shape, int num, bool pack) {
     return uint32_t(columns_per_repetition(shape) * num) << pack;
 }
 
-Tmem::Tmem() : words_(size_t(kLanes) * kColumns, kUninitialised), allocated_(kColumns, false) {}
+Tmem::Tmem(std::pmr::memory_resource* memory) : words_(size_t(kLanes) * kColumns, kUninitialised, memory) {}
 
 int Tmem::alloc(uint32_t columns) {
     if (columns < 32 || columns > kColumns || (columns & (columns - 1)))
@@ -67,10 +68,9 @@ int Tmem::alloc(uint32_t columns) {
     if (columns > last_columns_)
         throw Fault(format("tcgen05.alloc of %u columns after one of %u: the count must not increase within a CTA",
                            columns, last_columns_));
-    for (uint32_t start = 0; start + columns <= kColumns; start += 32) {
-        auto begin = allocated_.begin() + start, end = begin + columns;
-        if (std::find(begin, end, true) != end) continue;
-        std::fill(begin, end, true);
+    for (uint32_t start = 0; start + columns <= kColumns; start += kUnit) {
+        if (allocated_ & units(start, columns)) continue;
+        allocated_ |= units(start, columns);
         allocations_.emplace_back(start, columns);
         last_columns_ = columns;
         return int(start);
@@ -84,13 +84,13 @@ void Tmem::dealloc(uint32_t address, uint32_t columns) {
         throw Fault(
             format("tcgen05.dealloc: TMEM address 0x%08x with %u columns is no live allocation", address, columns));
     allocations_.erase(found);
-    std::fill_n(allocated_.begin() + address, columns, false);
+    allocated_ &= ~units(address, columns);
     // What the next owner finds must not look like good data.
     for (int lane = 0; lane < kLanes; ++lane)
         std::fill_n(words_.begin() + size_t(lane) * kColumns + address, columns, kUninitialised);
 }
 
-uint32_t Tmem::allocated_columns() const { return uint32_t(std::count(allocated_.begin(), allocated_.end(), true)); }
+uint32_t Tmem::allocated_columns() const { return kUnit * uint32_t(std::popcount(allocated_)); }
 
 // Packing joins the low halves of two adjacent columns in one register: twice the columns, the same registers.
 int Tmem::registers(TmemShape shape, int num, bool) {
@@ -145,19 +145,12 @@ void Tmem::store(TmemShape shape, int num, bool unpack, int warp_in_group, uint3
         }
 }
 
-uint32_t* Tmem::row(int lane, uint32_t column, uint32_t count) {
-    if (lane < 0 || lane >= kLanes) throw Fault(format("TMEM lane %d is outside 0..127", lane));
-    check_columns(column, count);
-    return words_.data() + size_t(lane) * kColumns + column;
-}
-
-void Tmem::check_columns(uint32_t column, uint32_t count) const {
-    if (column + count > kColumns)
-        throw Fault(format("TMEM columns %u to %u are outside 0..511", column, column + count - 1));
-    for (uint32_t c = column & ~31u; c < column + count; c += 32)  // allocations begin and end at multiples of 32
-        if (!allocated_[c])
-            throw Fault(format("TMEM column %u (of %u to %u) is not allocated", std::max(c, column), column,
-                               column + count - 1));
+void Tmem::refuse_columns(uint32_t first, uint32_t count) const {
+    if (first + count > kColumns)
+        throw Fault(format("TMEM columns %u to %u are outside 0..511", first, first + count - 1));
+    uint32_t column = first;
+    while (allocated_ & units(column, 1)) column = (column / kUnit + 1) * kUnit;
+    throw Fault(format("TMEM column %u (of %u to %u) is not allocated", column, first, first + count - 1));
 }
 
 }  // namespace fa4emu

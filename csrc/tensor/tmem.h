@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <utility>
 #include <vector>
 
@@ -15,10 +16,10 @@ uint32_t tmem_columns(TmemShape shape, int num, bool pack);  // that a load or s
 
 class Tmem {
   public:
-    static constexpr int kLanes = 128, kColumns = 512;
-    static constexpr uint32_t kUninitialised = 0xFFFFFFFFu;  // a NaN in every format
+    static constexpr int kLanes = 128, kColumns = 512, kUnit = 32;  // allocations are of whole units of columns
+    static constexpr uint32_t kUninitialised = 0xFFFFFFFFu;         // a NaN in every format
 
-    Tmem();
+    explicit Tmem(std::pmr::memory_resource* memory = std::pmr::get_default_resource());
     // Returns the start column, or -1 if there is no room now. Throws for a count that is not a power of two in 32..512
     // and after relinquish.
     int alloc(uint32_t columns);
@@ -36,13 +37,24 @@ class Tmem {
                int split = 0);
 
     // Row access of the MMA: throws unless [column, column + count) is allocated.
-    uint32_t* row(int lane, uint32_t column, uint32_t count);
+    uint32_t* row(int lane, uint32_t column, uint32_t count) {
+        if (uint32_t(lane) >= kLanes) throw Fault(format("TMEM lane %d is outside 0..127", lane));
+        check_columns(column, count);
+        return words_.data() + size_t(lane) * kColumns + column;
+    }
 
   private:
-    void check_columns(uint32_t column, uint32_t count) const;
+    static uint32_t units(uint32_t column, uint32_t count) {  // that hold the columns, which must be in range
+        uint32_t first = column / kUnit, end = (column + count + kUnit - 1) / kUnit;
+        return (1u << end) - (1u << first);
+    }
+    void check_columns(uint32_t column, uint32_t count) const {
+        if (column + count > kColumns || (units(column, count) & ~allocated_)) refuse_columns(column, count);
+    }
+    [[noreturn]] void refuse_columns(uint32_t column, uint32_t count) const;
 
-    std::vector<uint32_t> words_;  // [lane][column]
-    std::vector<bool> allocated_;  // by column
+    std::pmr::vector<uint32_t> words_;  // [lane][column]
+    uint32_t allocated_ = 0;            // a bit for each unit
     std::vector<std::pair<uint32_t, uint32_t>> allocations_;
     uint32_t last_columns_ = kColumns;  // of the last allocation: none may be larger
     bool relinquished_ = false;
