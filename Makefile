@@ -87,4 +87,4 @@ format: $(VENV)/.lint
 	$(BIN)/clang-format -i $(SOURCES)
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info src/fa4_cute/_launch*.so src/fa4_cute/emulator/_core*.so
+	rm -rf $(VENV) build src/*.egg-info src/fa4_cute/_launch*.so src/fa4_cute/_operator*.so src/fa4_cute/emulator/_core*.so

@@ -1,12 +1,15 @@
-"""Builds the launcher and the emulator's core, both C++. Everything else about the package is in pyproject.toml.
+"""Builds the C++ parts: launcher, operators' kernels, emulator. Everything else about the package is in pyproject.toml.
 
-Neither needs CUDA or a GPU to build. FA4_CUTE_NO_EMULATOR=1 leaves the emulator out: the op does not need it.
+None needs CUDA or a GPU to build. The operators' kernels fit the torch that is installed when they are built; without
+one, or once another torch is installed, the operators do without them, and a call costs some microseconds more.
+FA4_CUTE_NO_EMULATOR=1 leaves the emulator out: the op does not need it.
 FA4_CUTE_MARCH picks the instruction set (-march=...; default x86-64-v4, for AVX-512, or v3, for AVX2 and FMA, where
 this machine has it).
 """
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +21,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+OPERATOR = "fa4_cute._operator"
 
 
 def _march() -> list[str]:
@@ -46,25 +50,32 @@ class NinjaBuild(build_ext):
         import nanobind
 
         nb = Path(nanobind.__file__).parent
+        torch = _torch() if ext.name == OPERATOR else None
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         work = (ROOT / self.build_temp / ext.name).resolve()
         work.mkdir(parents=True, exist_ok=True)
-        includes = [nb / "include", nb / "ext" / "robin_map" / "include", sysconfig.get_paths()["include"]]
+        includes = [nb / "include", nb / "ext" / "robin_map" / "include", Path(sysconfig.get_paths()["include"])]
+        if torch:
+            includes = [torch / "include", torch / "include/torch/csrc/api/include", includes[-1]]
         cxx = [os.environ.get("CXX", "c++"), "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", *_march()]
         # No result depends on these two; without them the compiler may not compute lanes together.
         cxx += ["-fno-trapping-math", "-fno-math-errno"]
+        cxx += [f"-DFA4_TORCH_VERSION={_version(torch)}"] if torch else []
         cxx += ["-DNDEBUG", *(f"-isystem{path}" for path in includes)]
         sources = [ROOT / source for source in ext.sources]
         steps = {
             work / (str(s.relative_to(ROOT)).replace(os.sep, "_") + ".o"): (s, ["-Wall", "-Wextra"]) for s in sources
         }
-        steps[work / "nanobind.o"] = (nb / "src" / "nb_combined.cpp", [])
         link = [cxx[0], "-shared", "-pthread"]
         if platform.system() == "Darwin":
             link += ["-undefined", "dynamic_lookup"]
         else:
             link += ["-Wl,--no-as-needed", "-ldl"]  # dlopen is in a library of its own before glibc 2.34
+        if torch:  # whose libraries are loaded by then
+            link += [f"-L{torch / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10"]
+        else:
+            steps[work / "nanobind.o"] = (nb / "src" / "nb_combined.cpp", [])
         ninja = _ninja()
         if ninja:
             self._with_ninja(ninja, work, cxx, link, steps, target)
@@ -97,10 +108,23 @@ class NinjaBuild(build_ext):
         subprocess.run([*link, "-o", str(target), *map(str, steps)], check=True)
 
 
+def _torch() -> Path | None:
+    """The folder of the torch that this interpreter has, also from within pip's isolated build; None without one."""
+    found = (Path(sysconfig.get_path(kind)) / "torch" for kind in ("platlib", "purelib"))
+    return next((path for path in found if (path / "include/torch/library.h").exists()), None)
+
+
+def _version(torch: Path) -> str:
+    return re.search(r"__version__ = '([^']+)'", (torch / "version.py").read_text()).group(1)  # type: ignore[union-attr]
+
+
 def _extensions() -> list[Extension]:
-    launch = ROOT / "csrc" / "launch"
-    sources = [path for path in sorted((ROOT / "csrc").rglob("*.cpp")) if launch not in path.parents]
-    parts = {"fa4_cute._launch": sorted(launch.glob("*.cpp"))}
+    csrc = ROOT / "csrc"
+    apart = [csrc / "launch", csrc / "operator"]
+    sources = [path for path in sorted(csrc.rglob("*.cpp")) if path.parent not in apart]
+    parts = {"fa4_cute._launch": sorted(apart[0].glob("*.cpp"))}
+    if _torch():
+        parts[OPERATOR] = sorted(apart[1].glob("*.cpp"))
     if os.environ.get("FA4_CUTE_NO_EMULATOR", "0") in ("", "0"):
         parts["fa4_cute.emulator._core"] = sources
     return [Extension(name, [str(s.relative_to(ROOT)) for s in part], language="c++") for name, part in parts.items()]

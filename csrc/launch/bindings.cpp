@@ -113,17 +113,22 @@ void launch(Kernel& kernel, int device, uint64_t stream, std::array<uint32_t, 3>
     kernel.launch(device, reinterpret_cast<CUstream>(stream), grid, aligned.bytes);
 }
 
-bool remember(Calls& calls, nb::tuple tensors, nb::tuple options, std::shared_ptr<Packer> packer, nb::object target,
-              std::array<uint32_t, 3> grid, nb::dict values, bool output_like_query) {
+// output: (whether torch.empty_like(query) has its strides, its strides in elements)
+bool remember(Table& table, nb::tuple tensors, nb::tuple options, std::shared_ptr<Packer> packer, nb::object target,
+              std::array<uint32_t, 3> grid, nb::dict values, nb::tuple output) {
     PlannedCall call;
     call.packer = packer;
     if (nb::isinstance<Kernel>(target))
         call.kernel = nb::cast<std::shared_ptr<Kernel>>(target);
     else
-        call.sink = target;
+        call.sink = std::shared_ptr<PyObject>(target.release().ptr(), [](PyObject* object) {
+            nb::gil_scoped_acquire gil;  // threads that do not hold it drop calls too
+            Py_DECREF(object);
+        });
     call.grid = grid;
     std::ranges::copy(scalars_of(*packer, values), call.scalars.begin());
-    call.output_like_query = output_like_query;
+    call.output_like_query = nb::cast<bool>(output[0]);
+    std::ranges::copy(nb::cast<std::array<int64_t, 4>>(output[1]), call.output_strides);
     const char* names[] = {"q", "k", "v", "o"};
     const auto& wanted = packer->tensors();
     if (wanted.size() != 4) throw std::invalid_argument("packer: wanted the tensors q, k, v, o");
@@ -134,23 +139,25 @@ bool remember(Calls& calls, nb::tuple tensors, nb::tuple options, std::shared_pt
     }
     auto lse = std::find(packer->scalars().begin(), packer->scalars().end(), "lse");
     if (lse != packer->scalars().end()) call.lse_scalar = int32_t(lse - packer->scalars().begin());
-    return calls.remember(tensors[0], tensors[1], tensors[2],
+    PyObject* inputs[] = {nb::handle(tensors[0]).ptr(), nb::handle(tensors[1]).ptr(), nb::handle(tensors[2]).ptr()};
+    return table.remember(inputs,
                           options_of(nb::cast<bool>(options[0]), options[1], nb::cast<bool>(options[2]),
                                      nb::cast<std::string>(options[3])),
                           std::move(call));
 }
 
 void bind_calls(nb::module_& m) {
-    nb::class_<Calls>(m, "Calls")
+    nb::class_<Table>(m, "Calls")
         .def(nb::init<nb::dict, nb::object, size_t, size_t>(), nb::arg("torch"), nb::arg("encode").none(),
              nb::arg("capacity"), nb::arg("encodings"))
         .def("remember", &remember, nb::arg("tensors"), nb::arg("options"), nb::arg("packer"), nb::arg("target"),
-             nb::arg("grid"), nb::arg("values"), nb::arg("output_like_query"))
-        .def("clear", &Calls::clear)
-        .def("__len__", &Calls::size)
-        .def_prop_ro("reads_tensors", [](const Calls& self) { return self.torch().exchange != nullptr; })
-        .def_prop_ro("encodings", [](Calls& self) {
-            auto statistics = self.encodings().statistics();
+             nb::arg("grid"), nb::arg("values"), nb::arg("output"))
+        .def("clear", [](Table& self) { self.calls().clear(); })
+        .def("__len__", [](Table& self) { return self.calls().size(); })
+        .def_prop_ro("reads_tensors", [](Table& self) { return self.calls().exchange() != nullptr; })
+        .def_prop_ro("known_calls", &Table::known_calls)
+        .def_prop_ro("encodings", [](Table& self) {
+            auto statistics = self.calls().encodings().statistics();
             nb::dict result;
             result["hits"] = statistics.hits;
             result["misses"] = statistics.misses;
@@ -162,21 +169,21 @@ void bind_calls(nb::module_& m) {
     nb::class_<FastOp>(m, "FastOp", nb::type_slots(slots))
         .def(
             "__init__",
-            [](FastOp* self, std::shared_ptr<Calls> calls, nb::object otherwise, bool with_lse, uint64_t relevant_keys,
+            [](FastOp* self, std::shared_ptr<Table> table, nb::object otherwise, bool with_lse, uint64_t relevant_keys,
                uint64_t plain_keys) {
-                new (self) FastOp{std::move(calls), std::move(otherwise), with_lse, relevant_keys, plain_keys};
+                new (self) FastOp{std::move(table), std::move(otherwise), with_lse, relevant_keys, plain_keys};
             },
-            nb::arg("calls"), nb::arg("otherwise"), nb::arg("with_lse"), nb::arg("relevant_keys"),
+            nb::arg("table"), nb::arg("otherwise"), nb::arg("with_lse"), nb::arg("relevant_keys"),
             nb::arg("plain_keys"));
     static PyType_Slot direct_slots[] = {{Py_tp_call, reinterpret_cast<void*>(direct_call)}, {0, nullptr}};
     nb::class_<Direct>(m, "Direct", nb::type_slots(direct_slots))
         .def(
             "__init__",
-            [](Direct* self, std::shared_ptr<Calls> calls, bool with_lse, nb::object included_keys,
+            [](Direct* self, std::shared_ptr<Table> table, bool with_lse, nb::object included_keys,
                uint64_t harmless_keys, nb::list busy) {
-                new (self) Direct{std::move(calls), with_lse, std::move(included_keys), harmless_keys, std::move(busy)};
+                new (self) Direct{std::move(table), with_lse, std::move(included_keys), harmless_keys, std::move(busy)};
             },
-            nb::arg("calls"), nb::arg("with_lse"), nb::arg("included_keys"), nb::arg("harmless_keys"), nb::arg("busy"));
+            nb::arg("table"), nb::arg("with_lse"), nb::arg("included_keys"), nb::arg("harmless_keys"), nb::arg("busy"));
 }
 
 }  // namespace

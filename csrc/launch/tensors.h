@@ -21,7 +21,7 @@ struct DlTensor {
 };
 static_assert(sizeof(DlTensor) == 56 || sizeof(DlTensor) == 48);
 
-constexpr int kDlCuda = 2;
+constexpr int kDlCpu = 1, kDlCuda = 2;
 constexpr uint8_t kDlFloat = 2, kDlBfloat = 4;
 
 struct DlExchange {

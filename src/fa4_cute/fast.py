@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from . import binding, cache, call, outputs
+from . import binding, cache, call, native, outputs
 from .native import launcher
 from .plan import Plan
 from .problem import Problem
@@ -51,14 +51,36 @@ def _usable(table: Any) -> Any | None:
     return table if table.reads_tensors else None
 
 
-def kernel(otherwise: Callable[..., Any], *, with_lse: bool, table: Any = None, backend: str = "CUDA") -> Any:
-    """A kernel to be registered with_keyset for the backend's key or for its Autograd key.
+def register(
+    library: torch.library.Library,
+    name: str,
+    otherwise: Callable[..., Any],
+    autograd: Callable[..., Any],
+    *,
+    table: Any = None,
+    backend: str = "CUDA",
+) -> None:
+    """Registers the kernels of an operator for the backend's key and for its Autograd key, with the hot path in them.
 
-    otherwise(keyset, query, key, value, *args, **kwargs) serves what the hot path does not.
+    otherwise and autograd, called as (keyset, query, key, value, *args, **kwargs), serve what the hot path does not.
+
+    The kernels are C++ (csrc/operator) where that was built for this torch. Else C++ is called through torch's kernels
+    in Python, some microseconds dearer; or, where there is no hot path at all, the two given are the kernels.
     """
     table = _usable(table)
-    if table is None:
-        return otherwise
+    operator = native.operator()
+    if table is not None and operator is not None:
+        operator.add_kernels(library.ns, name, backend, table.known_calls, otherwise, autograd)
+        return
+    with_lse = name == "mha_with_lse"
+    for kernel, key in ((otherwise, backend), (autograd, f"Autograd{backend}")):
+        if table is not None:
+            kernel = _kernel(table, kernel, with_lse, backend)
+        library.impl(name, kernel, key, with_keyset=True)  # type: ignore[no-untyped-call]
+
+
+def _kernel(table: Any, otherwise: Callable[..., Any], with_lse: bool, backend: str) -> Any:
+    """The hot path as a kernel to be registered with_keyset."""
     keys = torch._C.DispatchKey
     # Of the keys below autograd, a plain tensor has its backend's and ADInplaceOrView, which only counts for views.
     relevant = torch._C._after_autograd_keyset.remove(keys.ADInplaceOrView).raw_repr()
@@ -116,5 +138,6 @@ def put(
     if any(tensor.numel() == 0 for tensor in (*tensors, out)):
         return False
     as_query = torch.empty_like(tensors[0]).stride() == out.stride() and tensors[0].shape == out.shape
-    known: bool = table.remember(tensors, options, binding.packer(record), target, grid, values, as_query)
+    output = as_query, out.stride()
+    known: bool = table.remember(tensors, options, binding.packer(record), target, grid, values, output)
     return known

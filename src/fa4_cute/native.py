@@ -1,8 +1,10 @@
-"""The C++ launcher (csrc/launch). It needs neither CUDA nor the emulator to be built or imported."""
+"""The C++ extensions: launcher (csrc/launch) and operators' kernels (csrc/operator). Neither needs CUDA to be built."""
 
 import functools
 import importlib
 from types import ModuleType
+
+import torch
 
 
 @functools.cache
@@ -16,3 +18,13 @@ def launcher() -> ModuleType:
             f"C++20 compiler at hand ({error})"
         ) from error
     return module
+
+
+@functools.cache
+def operator() -> ModuleType | None:
+    """The extension module with the operators' kernels; None if there is none for this version of torch."""
+    try:
+        module = importlib.import_module("fa4_cute._operator")
+    except ImportError:
+        return None
+    return module if module.torch_version == torch.__version__ else None

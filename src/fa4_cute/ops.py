@@ -199,7 +199,4 @@ for _name, _cpu, _cuda, _fake in (
     for _device_type in ("cpu", "cuda"):
         _key = f"Autocast{_device_type.upper()}"
         _library.impl(_name, _autocast(_name, _device_type), _key, with_keyset=True)
-    # Without a gradient to refuse, the hot path launches from here already and saves the second trip into Python.
-    _with_lse = _name == "mha_with_lse"
-    _library.impl(_name, fast.kernel(_cuda, with_lse=_with_lse), "CUDA", with_keyset=True)
-    _library.impl(_name, fast.kernel(_autograd, with_lse=_with_lse), "AutogradCUDA", with_keyset=True)
+    fast.register(_library, _name, _cuda, _autograd)

@@ -3,7 +3,7 @@
 import argparse
 import importlib.metadata
 
-from .. import __version__, cache
+from .. import __version__, cache, native
 from ..cache_key import DSL, dsl_version
 from ..presets import ALL
 from . import add_arch_argument
@@ -13,6 +13,7 @@ def run(args: argparse.Namespace) -> int:
     """Shows versions, the device, the kernel cache and the kernels that are served."""
     rows = {"fa4_cute": __version__, "torch": _version("torch"), DSL: dsl_version(), "device": _device()}
     rows["driver"] = _driver()
+    rows["operators"] = "C++" if native.operator() else "by way of Python: installed before this torch, or without one"
     disk = cache.disk_cache()
     if disk is None:
         rows["kernel cache"] = "turned off (FA4_CUTE_CACHE=0)"
