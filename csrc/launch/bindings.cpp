@@ -137,8 +137,8 @@ bool remember(Table& table, nb::tuple tensors, nb::tuple options, std::shared_pt
         if (found == wanted.end()) throw std::invalid_argument(std::string("packer: no tensor ") + names[i]);
         call.operand_of[i] = uint32_t(found - wanted.begin());
     }
-    auto lse = std::find(packer->scalars().begin(), packer->scalars().end(), "lse");
-    if (lse != packer->scalars().end()) call.lse_scalar = int32_t(lse - packer->scalars().begin());
+    for (const Param& param : packer->params())
+        if (param.name == "lse") call.lse_offset = int32_t(param.offset);
     PyObject* inputs[] = {nb::handle(tensors[0]).ptr(), nb::handle(tensors[1]).ptr(), nb::handle(tensors[2]).ptr()};
     return table.remember(inputs,
                           options_of(nb::cast<bool>(options[0]), options[1], nb::cast<bool>(options[2]),

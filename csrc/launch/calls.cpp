@@ -1,5 +1,6 @@
 #include "calls.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -64,14 +65,22 @@ Encoder encoder_of(nb::object encode) {
 }
 
 Calls::Calls(const DlExchange* exchange, nb::object encoder, size_t capacity, size_t encodings)
-    : exchange_(exchange),
-      encodings_(encoder_of(encoder), encodings),
-      encode_([this](const TensorMapArgs& args) { return encodings_(args); }),
-      known_(capacity) {}
+    : exchange_(exchange), encodings_(encoder_of(encoder), encodings), known_(capacity) {}
+
+void PlannedCall::prepare(const DlTensor* tensors) {
+    DlTensor out = tensors[0];
+    out.strides = output_strides;
+    Operand operands[4];
+    for (int i = 0; i < 4; ++i) operands[operand_of[i]] = operand_in(i < 3 ? tensors[i] : out);
+    block.resize(packer->bytes());
+    maps = packer->fill(block.data(), operands, scalars.data());
+    for (BlockMap& map : maps) map.source = uint32_t(std::ranges::find(operand_of, map.source) - operand_of);
+}
 
 bool Calls::remember(const DlTensor* tensors, const CallOptions& options, PlannedCall call) {
     CallKey key;
     if (!key_of(tensors, options, key)) return false;
+    call.prepare(tensors);
     auto known = std::make_shared<const PlannedCall>(std::move(call));
     std::lock_guard lock(mutex_);
     known_.put(key, std::move(known));
@@ -87,12 +96,15 @@ std::shared_ptr<const PlannedCall> Calls::find(const DlTensor* tensors, const Ca
 }
 
 void Calls::launch(const PlannedCall& call, const DlTensor* tensors, uint64_t lse) {
-    Operand operands[4];
-    for (int i = 0; i < 4; ++i) operands[call.operand_of[i]] = operand_in(tensors[i]);
-    std::array<Scalar, kMostScalars> scalars = call.scalars;
-    if (call.lse_scalar >= 0) scalars[call.lse_scalar].address = lse;
     alignas(64) uint8_t block[kMostParameterBytes];
-    call.packer->pack(block, operands, scalars.data(), encode_);
+    std::ranges::copy(call.block, block);
+    if (call.lse_offset >= 0) std::memcpy(block + call.lse_offset, &lse, sizeof lse);
+    for (const BlockMap& map : call.maps) {
+        TensorMapArgs args = map.args;
+        args.address = tensors[map.source].address();
+        TensorMapBytes bytes = encodings_(args);
+        std::memcpy(block + map.offset, bytes.data(), bytes.size());
+    }
     if (call.kernel) {
         void* stream = nullptr;
         if (exchange_->current_stream(tensors[0].device_type, tensors[0].device_id, &stream)) {
@@ -102,7 +114,7 @@ void Calls::launch(const PlannedCall& call, const DlTensor* tensors, uint64_t ls
         call.kernel->launch(tensors[0].device_id, static_cast<CUstream>(stream), call.grid, block);
     } else {
         nb::gil_scoped_acquire gil;
-        nb::handle(call.sink.get())(nb::bytes(block, call.packer->bytes()),
+        nb::handle(call.sink.get())(nb::bytes(block, call.block.size()),
                                     nb::make_tuple(call.grid[0], call.grid[1], call.grid[2]));
     }
 }

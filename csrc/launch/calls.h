@@ -33,9 +33,14 @@ struct PlannedCall {
     std::array<uint32_t, 3> grid{};
     std::array<Scalar, kMostScalars> scalars{};
     uint32_t operand_of[4] = {};     // q, k, v, o in the packer's order
-    int32_t lse_scalar = -1;         // index of the LSE address
+    int32_t lse_offset = -1;         // of the LSE's address in the block, bytes
     bool output_like_query = false;  // torch.empty_like(query) has the output's strides
     int64_t output_strides[4] = {};  // elements
+
+    // From these: the block but for addresses, and the tensor maps with q, k, v, o as sources 0 to 3.
+    std::vector<uint8_t> block;
+    std::vector<BlockMap> maps;
+    void prepare(const DlTensor* tensors);
 };
 
 // Needs no GIL.
@@ -58,7 +63,6 @@ class Calls {
   private:
     const DlExchange* exchange_;
     Encodings encodings_;
-    Encoder encode_;
     std::mutex mutex_;  // of known_
     Lru<CallKey, std::shared_ptr<const PlannedCall>> known_;
 };

@@ -94,18 +94,17 @@ TensorMapArgs tensor_map_args(const Param& param, const Operand& operand) {
     return args;
 }
 
-void Packer::pack(uint8_t* block, const Operand* operands, const Scalar* scalars, const Encoder& encode) const {
+std::vector<BlockMap> Packer::fill(uint8_t* block, const Operand* operands, const Scalar* scalars) const {
+    std::vector<BlockMap> maps;
     std::memset(block, 0, bytes_);
     for (const Param& param : params_) {
         uint8_t* to = block + param.offset;
         auto put = [to](auto value) { std::memcpy(to, &value, sizeof value); };
         switch (param.kind) {
-            case Kind::tensor_map: {
-                TensorMapArgs args = tensor_map_args(param, operands[param.source]);
-                check(args);
-                put(encode(args));
+            case Kind::tensor_map:
+                maps.push_back({param.offset, param.source, tensor_map_args(param, operands[param.source])});
+                check(maps.back().args);
                 break;
-            }
             case Kind::dims: {
                 const int64_t* shape = operands[param.source].shape;
                 int32_t values[3];
@@ -123,6 +122,14 @@ void Packer::pack(uint8_t* block, const Operand* operands, const Scalar* scalars
                 put(scalars[param.source].address);
                 break;
         }
+    }
+    return maps;
+}
+
+void Packer::pack(uint8_t* block, const Operand* operands, const Scalar* scalars, const Encoder& encode) const {
+    for (const BlockMap& map : fill(block, operands, scalars)) {
+        TensorMapBytes bytes = encode(map.args);
+        std::memcpy(block + map.offset, bytes.data(), bytes.size());
     }
 }
 

@@ -38,6 +38,13 @@ struct Scalar {
 constexpr uint32_t kMostParameterBytes = 4096;
 constexpr uint32_t kMostScalars = 32;
 
+// A tensor map in a parameter block.
+struct BlockMap {
+    uint32_t offset = 0;  // bytes
+    uint32_t source = 0;  // index of the operand
+    TensorMapArgs args;
+};
+
 class Packer {
   public:
     // std::invalid_argument if a size does not fit its kind, or there is more than a launch may pass.
@@ -45,6 +52,8 @@ class Packer {
 
     // Fills `block` (bytes() long). std::invalid_argument naming the parameter for a value that does not fit.
     void pack(uint8_t* block, const Operand* operands, const Scalar* scalars, const Encoder& encode) const;
+    // The same but for the tensor maps, which are returned.
+    std::vector<BlockMap> fill(uint8_t* block, const Operand* operands, const Scalar* scalars) const;
 
     uint32_t bytes() const { return bytes_; }
     const std::vector<Param>& params() const { return params_; }

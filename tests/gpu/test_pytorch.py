@@ -9,6 +9,8 @@ import fa4_cute
 from fa4_cute import fast, launch, native
 from fa4_cute.integrations import torch_flash
 
+SQUARE = (200, 200)  # torch's FlashAttention takes no other shape with is_causal
+
 
 def test_kernels_are_registered_from_cpp():
     assert native.operator() is not None, "built for another torch than this"
@@ -85,7 +87,7 @@ def flash_only():
 
 
 def test_torch_chooses_the_kernel(activated, flash_only):
-    tensors = inputs()
+    tensors = inputs(lengths=SQUARE)
     out = F.scaled_dot_product_attention(*tensors, is_causal=True)
     assert len(fast.calls()) == 1, "the kernel has served"
     check(out, None, tensors, is_causal=True)
@@ -99,7 +101,7 @@ def test_training_keeps_torchs_own_gradients(activated, flash_only, compiled):
     attention = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
     if compiled:
         attention = torch.compile(attention, fullgraph=True)
-    leaves = [tensor.requires_grad_() for tensor in inputs()]
+    leaves = [tensor.requires_grad_() for tensor in inputs(lengths=SQUARE)]
     weight = torch.randn_like(leaves[0])
     (attention(*leaves) * weight).sum().backward()
     gradients = [leaf.grad.clone() for leaf in leaves]
