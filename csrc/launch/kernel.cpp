@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "on_device.h"
 
@@ -29,6 +30,12 @@ Kernel::Kernel(const std::string& cubin, KernelShape shape) : shape_(std::move(s
                  "cuLibraryGetKernel(" + shape_.name + ")");
 }
 
+bool Kernel::is_ready(int device) const {
+    const Ready* last = last_ready_.load(std::memory_order_acquire);
+    CUcontext context = nullptr;
+    return last && last->device == device && !Driver::get().cuCtxGetCurrent(&context) && context == last->context;
+}
+
 void Kernel::prepare(int device) {
     OnDevice guard(device);
     prepare_current(device);
@@ -38,9 +45,9 @@ void Kernel::prepare_current(int device) {
     const Driver& driver = Driver::get();
     CUcontext context = nullptr;
     driver.check(driver.cuCtxGetCurrent(&context), "cuCtxGetCurrent");
-    if (last_ready_.load(std::memory_order_acquire) == context) return;
     std::lock_guard lock(mutex_);
-    if (std::find(ready_.begin(), ready_.end(), context) == ready_.end()) {
+    auto ready = std::find_if(ready_.begin(), ready_.end(), [&](const Ready& r) { return r.context == context; });
+    if (ready == ready_.end()) {
         auto set = [&](int attribute, int value, const char* name) {
             driver.check(driver.cuKernelSetAttribute(attribute, value, kernel_, device),
                          std::string("cuKernelSetAttribute(") + name + ", " + std::to_string(value) + ")");
@@ -50,14 +57,17 @@ void Kernel::prepare_current(int device) {
             set(kFuncAttributeNonPortableClusterSize, 1, "NON_PORTABLE_CLUSTER_SIZE_ALLOWED");
         CUfunction loaded = nullptr;
         driver.check(driver.cuKernelGetFunction(&loaded, kernel_), "cuKernelGetFunction");
-        ready_.push_back(context);
+        ready = ready_.insert(ready_.end(), {context, device});
     }
-    last_ready_.store(context, std::memory_order_release);
+    last_ready_.store(&*ready, std::memory_order_release);
 }
 
 void Kernel::launch(int device, CUstream stream, const std::array<uint32_t, 3>& grid, const uint8_t* block) {
-    OnDevice guard(device);
-    prepare_current(device);
+    std::optional<OnDevice> guard;
+    if (!is_ready(device)) {
+        guard.emplace(device);
+        prepare_current(device);
+    }
     CUlaunchAttribute attributes[2] = {};
     CUlaunchConfig config{};
     std::copy(grid.begin(), grid.end(), config.grid);

@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -38,13 +39,19 @@ class Kernel {
     const KernelShape& shape() const { return shape_; }
 
   private:
+    struct Ready {
+        CUcontext context;
+        int device;
+    };
+    // The current context is the device's and has the kernel.
+    bool is_ready(int device) const;
     void prepare_current(int device);
 
     KernelShape shape_;
     CUkernel kernel_ = nullptr;
-    std::atomic<CUcontext> last_ready_{nullptr};
-    std::mutex mutex_;
-    std::vector<CUcontext> ready_;
+    std::atomic<const Ready*> last_ready_{nullptr};
+    std::mutex mutex_;  // of ready_
+    std::deque<Ready> ready_;
 };
 
 }  // namespace fa4launch

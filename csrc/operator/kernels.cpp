@@ -3,10 +3,9 @@
 //
 // Built against one torch version's headers, unlike the launcher, because only these give a kernel the dispatcher's key
 // set and `requires_grad`.
+#include <ATen/RedispatchFunctions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
@@ -72,6 +71,12 @@ bool read(const Options& from, fa4launch::CallOptions& to) {
     return true;
 }
 
+// A tensor on the query's device. Straight from the backend: nothing above it is left to see this call.
+Tensor allocate(const Tensor& query, at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
+    c10::DispatchKeySet backend(query.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
+    return at::redispatch::empty_strided(backend, sizes, strides, query.options().dtype(dtype));
+}
+
 // Launches a known call: its output, and its LSE if `lse`. Undefined: not known.
 Both launch(const KnownCalls& known, const Tensor& query, const Tensor& key, const Tensor& value,
             const Options& options, bool with_lse) {
@@ -83,8 +88,11 @@ Both launch(const KnownCalls& known, const Tensor& query, const Tensor& key, con
     if (!call) return {};
     Both results;
     auto& [out, lse] = results;
-    out = at::empty_strided(query.sizes(), strides, query.options());
-    if (with_lse) lse = at::empty(query.sizes().slice(0, 3), query.options().dtype(at::kFloat));
+    out = allocate(query, query.sizes(), strides, query.scalar_type());
+    if (with_lse) {
+        const int64_t heads = query.size(1), rows = query.size(2);
+        lse = allocate(query, query.sizes().slice(0, 3), {heads * rows, rows, 1}, at::kFloat);
+    }
     views[3] = view_of(out);
     if (known.launch(known.table.get(), call.get(), views, with_lse ? uint64_t(lse.const_data_ptr()) : 0))
         return results;
@@ -99,8 +107,10 @@ class Operator {
                           std::optional<double>, bool, std::string_view);
 
   public:
-    Operator(const std::string& space, const std::string& name, std::shared_ptr<KnownCalls> known, PythonKernels python)
-        : known_(std::move(known)),
+    Operator(const std::string& space, const std::string& name, c10::DispatchKey backend,
+             std::shared_ptr<KnownCalls> known, PythonKernels python)
+        : backend_(backend),
+          known_(std::move(known)),
           python_(python),
           handle_(c10::Dispatcher::singleton().findSchemaOrThrow((space + "::" + name).c_str(), "").typed<Schema>()) {}
 
@@ -109,8 +119,10 @@ class Operator {
         bool wanted = query.requires_grad() || key.requires_grad() || value.requires_grad();
         if (wanted && at::GradMode::is_enabled()) return call_python<Result>(python_.autograd, query, key, value, o);
         at::AutoDispatchBelowADInplaceOrView guard;
-        return handle_.redispatch(keys & c10::after_ADInplaceOrView_keyset, query, key, value, o.attn_mask, o.dropout_p,
-                                  o.is_causal, o.scale, o.enable_gqa, o.causal_alignment);
+        const c10::DispatchKeySet below = keys & c10::after_ADInplaceOrView_keyset;
+        if (below.highestPriorityTypeId() == backend_) return this->backend(below, query, key, value, o);
+        return handle_.redispatch(below, query, key, value, o.attn_mask, o.dropout_p, o.is_causal, o.scale,
+                                  o.enable_gqa, o.causal_alignment);
     }
 
     Result backend(c10::DispatchKeySet, const Tensor& query, const Tensor& key, const Tensor& value,
@@ -136,6 +148,7 @@ class Operator {
     }
 
   private:
+    c10::DispatchKey backend_;
     std::shared_ptr<KnownCalls> known_;
     PythonKernels python_;
     c10::TypedOperatorHandle<Schema> handle_;
@@ -144,7 +157,8 @@ class Operator {
 template <class Result>
 void add(const std::string& space, const std::string& name, const std::string& backend,
          std::shared_ptr<KnownCalls> known, PythonKernels python) {
-    auto op = std::make_shared<const Operator<Result>>(space, name, std::move(known), python);
+    auto op =
+        std::make_shared<const Operator<Result>>(space, name, c10::parseDispatchKey(backend), std::move(known), python);
     auto put = [&](const std::string& key, auto kernel) {
         auto* library = new torch::Library(torch::Library::IMPL, space, c10::parseDispatchKey(key), __FILE__, __LINE__);
         library->impl(name.c_str(), Operator<Result>::bound(op, kernel));  // the library stays: its end unregisters

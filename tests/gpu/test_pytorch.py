@@ -58,9 +58,9 @@ def test_out_variant(served):
         torch.ops.fa4.mha_out(*tensors, out=out[..., :32])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast(served, dtype):
+def test_autocast(served):
     served("attention")
+    dtype = torch.bfloat16  # the sm_90a kernel's
     wide = [tensor.float() for tensor in inputs()]
     with torch.autocast("cuda", dtype):
         for _ in range(2):
