@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Kernels compiled here are kept with the rest; users' caches are elsewhere (docs/ahead-of-time.md).
 export FA4_CUTE_CACHE_DIR ?= $(CURDIR)/$(VENV)/kernels
 
-.PHONY: help demo test test-gpu launcher lint format bench mutation peers clean
+.PHONY: help demo test test-gpu launcher lint format bench mutation peers docs clean
 
 help:
 	@echo "make demo    compile the sm_100a kernels, execute them in the emulator, check them against float64"
@@ -17,6 +17,7 @@ help:
 	@echo "make lint    ruff, mypy, clang-format"
 	@echo "make mutation  break the kernels' synchronisation piece by piece; writes docs/mutation.md"
 	@echo "make peers   run kernels that nobody here wrote in the emulator; writes docs/peers.md"
+	@echo "make docs    the documentation as a site, in build/docs"
 	@echo "make bench   SASS instruction counts, next to flash-attn-4's"
 
 demo: $(VENV)/.built
@@ -43,6 +44,10 @@ mutation: $(VENV)/.built $(VENV)/.test
 
 peers: $(VENV)/.built $(VENV)/.test
 	$(BIN)/python tests/peers/table.py
+
+# The API reference is read from the sources: nothing of the package has to be installed.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file .mkdocs.yml
 
 # torch first: its default build brings a CUDA toolkit of gigabytes, which a machine without a GPU has no use for.
 $(VENV)/.torch: constraints.txt
@@ -73,6 +78,11 @@ $(VENV)/.test: $(VENV)/.installed peers.txt
 
 $(VENV)/.lint: $(VENV)/.installed
 	$(PIP) install -c constraints.txt ruff mypy clang-format
+	touch $@
+
+$(VENV)/.docs: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt mkdocs-material 'mkdocstrings[python]' ruff
 	touch $@
 
 lint: $(VENV)/.built $(VENV)/.lint

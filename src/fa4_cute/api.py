@@ -32,16 +32,27 @@ def mha(
 ) -> Any:
     """softmax(scale * Q K^T) V.
 
-    query: (batch, heads_q, seqlen_q, head_dim); key, value: (batch, heads_kv, seqlen_k, head_dim), with heads_q a
-    multiple of heads_kv if enable_gqa. bfloat16 or float16, head_dim 64 or 128, any strides. scale None:
-    1/sqrt(head_dim).
-    is_causal: row i sees keys 0..i (causal_alignment "top_left", as in SDPA) or 0..i + seqlen_k - seqlen_q
-    ("bottom_right", as in FlashAttention and with KV caches). A row that sees no key gives 0.
+    Args:
+        query: (batch, heads_q, seqlen_q, head_dim), bfloat16 or float16, head_dim 64 or 128, any strides.
+        key: (batch, heads_kv, seqlen_k, head_dim), dtype and device of the query.
+        value: As key.
+        attn_mask: None; the kernel takes no mask tensors yet.
+        dropout_p: 0; the kernel has no dropout.
+        is_causal: Row i sees the keys 0..i, or as causal_alignment says.
+        scale: Of the logits, any finite number. None: 1/sqrt(head_dim).
+        enable_gqa: heads_q may be a multiple of heads_kv.
+        causal_alignment: "top_left" as in SDPA: row i sees keys 0..i. "bottom_right" as in FlashAttention and with KV
+            caches: row i sees keys 0..i + seqlen_k - seqlen_q.
+        return_lse: Also return the LSE.
 
-    Returns O with the query's shape and dimension order; with return_lse also the natural-log LSE, float32 (batch,
-    heads_q, seqlen_q), -inf for rows that see no key.
+    Returns:
+        O with the query's shape and dimension order, 0 in rows that see no key. With return_lse (O, LSE): natural
+            logarithm, float32, (batch, heads_q, seqlen_q), -inf for rows that see no key.
 
-    Raises ValueError or TypeError for bad input, NotImplementedError for what the kernel does not serve.
+    Raises:
+        ValueError: Bad shapes or values; the message names the argument, what came and what is wanted.
+        TypeError: Bad types or dtypes.
+        NotImplementedError: What the kernel does not serve, a gradient included.
     """
     if not torch.compiler.is_compiling():
         direct = _direct_with_lse if return_lse else _direct
@@ -67,11 +78,26 @@ def scaled_dot_product_attention(
 ) -> torch.Tensor:
     """torch.nn.functional.scaled_dot_product_attention, by the fa4 kernel where it serves the call.
 
-    query (..., heads_q, seqlen_q, head_dim); key, value (..., heads_kv, seqlen_k, head_dim): 2 to 5 dimensions, all but
-    the last two broadcast. Elsewhere torch's own runs; `explain` says why, and each reason is logged once (logger
+    Elsewhere torch's own runs, with its rules and errors; `explain` says why, and each reason is logged once (logger
     "fa4_cute"). docs/semantics.md lists what is stricter than torch's.
 
-    strict: raise in place of falling back, a NotImplementedError with the reason.
+    Args:
+        query: (..., heads_q, seqlen_q, head_dim): 2 to 5 dimensions, all but the last two broadcast.
+        key: (..., heads_kv, seqlen_k, head_dim).
+        value: As key.
+        attn_mask: As torch's; the causal biases of torch.nn.attention.bias are served by the kernel.
+        dropout_p: As torch's.
+        is_causal: Row i sees the keys 0..i.
+        scale: Of the logits. None: 1/sqrt(head_dim).
+        enable_gqa: heads_q may be a multiple of heads_kv.
+        strict: Raise in place of falling back.
+
+    Returns:
+        O in the broadcast shape (..., heads_q, seqlen_q, head_dim), 0 in rows that see no key.
+
+    Raises:
+        NotImplementedError: With strict, the reason for which the kernel does not serve the call.
+        ValueError: A value of another length than the key, or attn_mask with is_causal.
     """
     if not torch.compiler.is_compiling():
         known = _direct(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, "top_left")
@@ -138,9 +164,13 @@ def explain(
     """What `scaled_dot_product_attention` would do, without doing it: the plan of the kernel, or why torch's is used.
 
     The plan tells the problem, the tiles, the grid, and where the compiled kernel would come from: memory, a file, or
-    the compiler.
+    the compiler. Arguments are those of `mha`, and:
 
-    arch: plan for this architecture; None: that of the query's device, "sm_100a" for tensors that are not on a GPU.
+    Args:
+        arch: Plan for this architecture. None: that of the query's device, "sm_100a" for tensors that are not on a GPU.
+
+    Returns:
+        A text of a few lines.
     """
     call = sdpa.route(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, causal_alignment)
     if isinstance(call, str):

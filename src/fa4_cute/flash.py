@@ -27,17 +27,29 @@ def flash_attn_func(
 ) -> Any:
     """softmax(softmax_scale * Q K^T) V with flash_attn's conventions.
 
-    q: (batch, seqlen_q, heads_q, head_dim); k, v: (batch, seqlen_k, heads_kv, head_dim), with heads_q a multiple of
-    heads_kv. bfloat16 or float16, head_dim 64 or 128. softmax_scale None: 1/sqrt(head_dim).
-    causal: row i sees keys 0..i + seqlen_k - seqlen_q. window_size (left, right): row i sees the keys from left before
-    to right after i + seqlen_k - seqlen_q, both included; -1 or None on a side: no bound there.
-    deterministic changes nothing: results always are.
+    Args:
+        q: (batch, seqlen_q, heads_q, head_dim), bfloat16 or float16, head_dim 64 or 128, any strides.
+        k: (batch, seqlen_k, heads_kv, head_dim), with heads_q a multiple of heads_kv.
+        v: As k.
+        dropout_p: 0; the kernel has no dropout.
+        softmax_scale: Of the logits. None: 1/sqrt(head_dim).
+        causal: Row i sees the keys 0..i + seqlen_k - seqlen_q.
+        window_size: (left, right): row i sees the keys from left before to right after i + seqlen_k - seqlen_q, both
+            included; -1 or None on a side: no bound there. Only windows that mean no mask or causal.
+        softcap: 0; the kernel has no soft cap yet.
+        alibi_slopes: None; the kernel has no ALiBi yet.
+        deterministic: Changes nothing: results always are.
+        return_attn_probs: Return what flash_attn does without dropout.
 
-    Returns O, shaped as q; with return_attn_probs (O, LSE, None), as flash_attn does without dropout: natural-log LSE,
-    float32 (batch, heads_q, seqlen_q), -inf for rows that see no key.
+    Returns:
+        O, shaped as q. With return_attn_probs (O, LSE, None): natural logarithm, float32, (batch, heads_q, seqlen_q),
+            -inf for rows that see no key.
 
-    Raises ValueError or TypeError for bad input; NotImplementedError for dropout, softcap, alibi_slopes, for a window
-    that hides keys which causal does not, and for inputs that require a gradient.
+    Raises:
+        ValueError: Bad shapes or values.
+        TypeError: Bad types or dtypes.
+        NotImplementedError: Dropout, softcap, alibi_slopes, a window that hides keys which causal does not, inputs
+            that require a gradient.
     """
     if dropout_p:
         raise NotImplementedError(f"dropout_p: got {dropout_p}, the kernel has no dropout yet")

@@ -36,7 +36,11 @@ class Handle:
 def register(name: str = NAME) -> None:
     """Offers the kernel to torch under a name; nothing changes before the user activates it.
 
-    NotImplementedError where torch has no registry of FlashAttention implementations.
+    Args:
+        name: What torch.nn.attention.activate_flash_attention_impl will be given.
+
+    Raises:
+        NotImplementedError: This torch has no registry of FlashAttention implementations (before 2.11).
     """
     attention = torch.nn.attention
     if not hasattr(attention, "register_flash_attention_impl"):
@@ -49,7 +53,14 @@ def override(dispatch_key: str = "CUDA") -> Handle:
 
     Calls that the kernel does not serve, and those that want a gradient, go on to the kernel that was there before.
 
-    RuntimeError if this torch's operator does not have the arguments and results known here.
+    Args:
+        dispatch_key: "CUDA", or another backend's for tests.
+
+    Returns:
+        What torch keeps and ends the override with.
+
+    Raises:
+        RuntimeError: This torch's operator does not have the arguments and results known here.
     """
     check_schema(torch.ops.aten._scaled_dot_product_flash_attention.default._schema)
     before = torch.library.get_kernel(f"aten::{_OPERATOR}", dispatch_key)

@@ -21,6 +21,9 @@ def register(name: str = NAME) -> None:
     """Makes `name` an attention implementation of transformers, with the masks of its "sdpa".
 
     Without a mask function under the same name, transformers would pass no mask at all, even for padded batches.
+
+    Args:
+        name: What a model's attn_implementation will be set to.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
