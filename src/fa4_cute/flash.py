@@ -9,8 +9,6 @@ import torch
 
 from .api import mha
 
-_Window = tuple[int | None, int | None]
-
 
 def flash_attn_func(
     q: torch.Tensor,
@@ -19,7 +17,7 @@ def flash_attn_func(
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
-    window_size: _Window = (-1, -1),
+    window_size: tuple[int | None, int | None] = (-1, -1),
     softcap: float = 0.0,
     alibi_slopes: torch.Tensor | None = None,
     deterministic: bool = False,
@@ -79,7 +77,7 @@ def flash_attn_func(
     return result.transpose(1, 2)
 
 
-def _causal_for(window_size: _Window, causal: bool, seqlen_q: int, seqlen_k: int) -> bool:
+def _causal_for(window_size: tuple[int | None, int | None], causal: bool, seqlen_q: int, seqlen_k: int) -> bool:
     """Whether a window means causal (True) or no mask (False). NotImplementedError for one that is neither."""
     left, right = (-1 if side is None else side for side in window_size)
     if left < -1 or right < -1:

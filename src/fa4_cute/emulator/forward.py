@@ -19,11 +19,19 @@ from .module import parsed
 
 @dataclass(frozen=True)
 class EmulatedResult:
-    """out and lse as the op returns them; seconds spent compiling and emulating on this machine (no GPU time)."""
+    """What a run computed and took.
+
+    Attributes:
+        out: As the op returns it.
+        lse: As the op returns it.
+        stats: Counts of the run; None: nothing to launch.
+        compile_s: Seconds spent compiling.
+        emulate_s: Seconds spent emulating on this machine (no GPU time).
+    """
 
     out: torch.Tensor
     lse: torch.Tensor
-    stats: RunStats | None  # None: nothing to launch
+    stats: RunStats | None
     compile_s: float
     emulate_s: float
 
@@ -45,9 +53,17 @@ def run(
 ) -> EmulatedResult:
     """fa4::mha_with_lse of bf16/fp16 CPU tensors, computed by the emulated sm_100a kernel.
 
-    Arguments, shapes and errors as fa4_cute.mha. ptx replaces the compiled kernel's text (to see what the emulator says
-    about a broken one); strict also runs the checkers; recorder takes down what a cluster
-    does. Raises EmulationError for anything the hardware would punish.
+    Shapes and errors as of fa4_cute.mha, arguments too, and:
+
+    Args:
+        arch: Architecture to compile for.
+        schedule: When asynchronous work completes. None: Schedule.eager().
+        ptx: In place of the compiled kernel's text, to see what the emulator says about a broken one.
+        strict: Also run the checkers.
+        recorder: Takes down what a cluster does.
+
+    Raises:
+        EmulationError: Anything the hardware would punish.
     """
     problem = check(
         query, key, value, is_causal=is_causal, causal_alignment=causal_alignment, scale=scale, enable_gqa=enable_gqa

@@ -17,7 +17,11 @@ Finding = _core.Finding
 
 
 class Violation(EmulationError):  # type: ignore[misc, valid-type]
-    """The checkers of a strict run found something. findings: all of them (kind, text, line, other_line, count)."""
+    """The checkers of a strict run found something.
+
+    Attributes:
+        findings: All of them: kind, text, line, other_line, count.
+    """
 
     def __init__(self, message: str, findings: list[Any]) -> None:
         super().__init__(message)
@@ -26,10 +30,12 @@ class Violation(EmulationError):  # type: ignore[misc, valid-type]
 
 @dataclass
 class Recorder:
-    """Asks a launch to record one cluster, by its number in the grid (x fastest), for a report.
+    """Asks a launch to record one cluster, for a report.
 
-    limit: entries that each list of the recording keeps, the newest ones. recording is set by the launch; it stays
-    None if that cluster did not run.
+    Attributes:
+        cluster: Its number in the grid, x fastest.
+        limit: Entries that each list of the recording keeps, the newest ones.
+        recording: Set by the launch; stays None if that cluster did not run.
     """
 
     cluster: int = 0
@@ -60,28 +66,24 @@ def encode_tensor_map(args: TensorMapArgs) -> bytes:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When asynchronous work completes and which warp runs next. The same schedule gives the same run.
-
-    eager: TMA copies and MMAs complete when they are issued. lazy: only when no warp can advance. random: anything in
-    between, from a seed.
-    """
+    """When asynchronous work completes and which warp runs next. The same schedule gives the same run."""
 
     mode: str
     seed: int = 0
 
     @classmethod
     def eager(cls) -> "Schedule":
-        """Everything completes at once."""
+        """TMA copies and MMAs complete when they are issued."""
         return cls("eager")
 
     @classmethod
     def lazy(cls) -> "Schedule":
-        """Everything completes as late as possible."""
+        """They complete only when no warp can advance."""
         return cls("lazy")
 
     @classmethod
     def random(cls, seed: int) -> "Schedule":
-        """Seeded mixture of both, with warps starved and running ahead at random."""
+        """Anything in between, from a seed, with warps starved and running ahead."""
         return cls("random", seed)
 
     def __str__(self) -> str:
@@ -92,8 +94,10 @@ class Schedule:
 class Limits:
     """When a run that does not end is stopped with a Deadlock, in warp instructions of a cluster.
 
-    spins: since the last event that a warp could wait for (a barrier or a copy that completed, ...), so that polling
-    for what never comes ends. instructions: altogether.
+    Attributes:
+        spins: Since the last event that a warp could wait for (a barrier or a copy that completed, ...), so that
+            polling for what never comes ends.
+        instructions: Altogether.
     """
 
     spins: int = 1 << 24
@@ -115,8 +119,16 @@ class Machine:
         self._alive: list[Any] = []
 
     def map(self, array: Any, name: str = "buffer", writable: bool = True) -> int:
-        """Maps the whole storage of a NumPy array or CPU torch tensor, without a copy; returns the device address of
-        its first element. The machine keeps the array alive."""
+        """Maps the whole storage of a NumPy array or CPU torch tensor, without a copy, and keeps it alive.
+
+        Args:
+            array: What kernels shall read and write.
+            name: Of the buffer, in messages.
+            writable: Whether kernels may write it.
+
+        Returns:
+            The device address of the array's first element.
+        """
         self._alive.append(array)
         if hasattr(array, "untyped_storage"):
             storage = array.untyped_storage()
@@ -151,22 +163,37 @@ class Machine:
         recorder: Recorder | None = None,
         limits: Limits | None = None,
     ) -> Any:
-        """Runs a kernel to completion and returns RunStats.
+        """Runs a kernel to completion.
 
-        role_of: name of a warp by its number, for the error messages. lenient_tcgen05: do not ask for
-        tcgen05.wait::ld and tcgen05.fence, which kernels that are proven on hardware may lack: there the use of a
-        register waits for the load that fills it. The ISA does not promise it.
+        Args:
+            module: The parsed PTX.
+            kernel: Name of one of its kernels.
+            grid: CTAs in x, y, z.
+            block: Threads of a CTA in x, y, z.
+            smem_bytes: Dynamic shared memory of a CTA.
+            params: The kernel's parameter block.
+            cluster: CTAs of a cluster in x, y, z.
+            schedule: None: Schedule.eager().
+            workers: Threads that clusters are spread over. None: as many as there are cores.
+            strict: Also run the checkers, which find missing synchronisation even where this schedule happens to hide
+                it.
+            lenient_tcgen05: Do not ask for tcgen05.wait::ld and tcgen05.fence, which kernels that are proven on
+                hardware may lack: there the use of a register waits for the load that fills it. The ISA does not
+                promise it.
+            grant_cancel: clusterlaunchcontrol.try_cancel succeeds while there are clusters that have not begun;
+                clusters then run one after the other. Else it always fails, as it may on hardware.
+            role_of: Name of a warp by its number, for the error messages.
+            recorder: Takes down what one cluster does, whether the launch succeeds or raises.
+            limits: When a run without end is stopped.
 
-        strict: also run the checkers, which find missing synchronisation even where this schedule happens to hide it.
+        Returns:
+            What the run counted, as RunStats.
 
-        grant_cancel: clusterlaunchcontrol.try_cancel succeeds while there are clusters that have not begun; clusters
-        then run one after the other. Else it always fails, as it may on hardware.
-
-        recorder: takes down what one cluster does, whether the launch succeeds or raises.
-
-        Raises EmulationError for whatever the hardware would punish (with CTA, warp, PTX line and reason), for a
-        deadlock or a run without end (Deadlock, with every warp's position) and, in a strict run, for findings
-        (Violation). ValueError for a launch shape that no device would accept.
+        Raises:
+            EmulationError: Whatever the hardware would punish, with CTA, warp, PTX line and reason.
+            Deadlock: A deadlock or a run without end, with every warp's position.
+            Violation: Findings of a strict run.
+            ValueError: A launch shape that no device would accept.
         """
         _check_shape(module, grid, block, cluster, smem_bytes)
         _check_kernel(module, kernel, block, params)

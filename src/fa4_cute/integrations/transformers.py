@@ -1,8 +1,10 @@
 """fa4_cute as an attention implementation of Hugging Face transformers.
 
-from fa4_cute.integrations import transformers as fa4_transformers
-fa4_transformers.register()
-model.set_attn_implementation("fa4_cute")
+    from fa4_cute.integrations import transformers as fa4_transformers
+    fa4_transformers.register()
+    model.set_attn_implementation("fa4_cute")
+
+docs/integrations.md says which calls the kernel serves.
 """
 
 from typing import Any
@@ -43,11 +45,24 @@ def attention(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """transformers' attention function: (output (batch, seqlen, heads, head_dim), attention weights or None).
+    """The attention function that transformers calls.
 
-    query (batch, heads_q, seqlen_q, head_dim); key, value (batch, heads_kv, seqlen_k, head_dim), not repeated. What the
-    kernel does not serve goes to torch's SDPA (masks: padding, sliding windows) or to transformers' eager attention
-    (soft caps, sinks), with the reason logged once by the logger "fa4_cute".
+    What the kernel does not serve goes to torch's SDPA (masks: padding, sliding windows), to plain PyTorch (soft caps,
+    sinks) or to transformers' own "sdpa" function, with the reason logged once (logger "fa4_cute").
+
+    Args:
+        module: The attention layer; its is_causal counts where the argument is None.
+        query: (batch, heads_q, seqlen_q, head_dim).
+        key: (batch, heads_kv, seqlen_k, head_dim), not repeated.
+        value: As key.
+        attention_mask: As of "sdpa".
+        dropout: Probability.
+        scaling: Of the logits. None: 1/sqrt(head_dim).
+        is_causal: Counts without a mask and with more than one query row.
+        **kwargs: sliding_window, softcap, s_aux, position_bias and cache count.
+
+    Returns:
+        Output (batch, seqlen_q, heads_q, head_dim), and the attention weights where plain PyTorch has computed it.
     """
     others = [name for name in _SDPA if kwargs.get(name) is not None]
     if others:
