@@ -1,5 +1,6 @@
 """What the README and the pages of docs/ show works as it stands; links and navigation lead somewhere."""
 
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -8,15 +9,19 @@ from typing import Any
 import pytest
 import torch
 
+import fa4_cute
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-README = (ROOT / "README.md").read_text()
+API = (DOCS / "api.md").read_text()
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 names_of_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+    """The page's fenced blocks of a language, "" for those that name none."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [text for named, text in fenced if named == language]
 
 
 def run_blocks(page: Path) -> dict[str, Any]:
@@ -62,10 +67,17 @@ def test_integrations():
     assert names["out"].shape == names["q"].shape
 
 
+def test_ahead_of_time(capsys):
+    run_blocks(DOCS / "ahead-of-time.md")
+    assert "kernel: " in capsys.readouterr().out
+
+
 def test_which_pages_have_python():
-    """The pages whose blocks the tests above execute; ahead-of-time.md shows one line on tensors of the reader's."""
+    """The pages whose blocks the tests above execute, and the one block among them that needs a GPU."""
     pages = {page.name for page in PAGES if blocks(page, "python")}
     assert pages == {"README.md", "index.md", "quickstart.md", "integrations.md", "ahead-of-time.md"}
+    on_cuda = [block for page in PAGES for block in blocks(page, "python") if block.startswith("# CUDA\n")]
+    assert len(on_cuda) == 1 and compile(on_cuda[0], "integrations.md", "exec")
 
 
 @names_of_page
@@ -82,7 +94,7 @@ def test_commands_parse(page):
 
     text = page.read_text()
     in_text = [line for line in re.findall(r"`fa4-cute ([^`]+)`", text) if "|" not in line]
-    in_blocks = [line for block in blocks(page, "") for line in re.findall(r"^fa4-cute (.+)$", block, re.MULTILINE)]
+    in_blocks = re.findall(r"^(?:\w+=\S+ )*fa4-cute (.+)$", "\n".join(blocks(page, "")), re.MULTILINE)
     for line in in_text + in_blocks:
         if line.endswith("--help"):
             continue
@@ -118,3 +130,18 @@ def test_navigation():
     text = (ROOT / ".mkdocs.yml").read_text()
     listed = re.findall(r"^ +- .+: (\S+\.md)$", text, re.MULTILINE)
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in PAGES[1:])
+    (styles,) = re.findall(r"^extra_css: \[(.+)\]$", text, re.MULTILINE)
+    assert all((DOCS / style).exists() for style in styles.split(", "))
+
+
+def test_api_names_exist():
+    """mkdocstrings leaves out what is not there; the page has all of fa4_cute's and the emulator's names."""
+    listed = {}
+    for name, members in re.findall(r"^::: (\S+)\n    options:\n      members: \[(.+)\]$", API, re.MULTILINE):
+        listed[name] = set(members.split(", "))
+        module = importlib.import_module(name)
+        assert [member for member in listed[name] if not (getattr(module, member).__doc__ or "").strip()] == []
+    assert len(listed) == API.count("\n::: ")
+    assert listed["fa4_cute"] == set(fa4_cute.__all__) - {"__version__"}
+    from_core = set(re.findall(r"`(\w+)`", API.split("C++ core")[1]))
+    assert listed["fa4_cute.emulator"] | from_core == set(importlib.import_module("fa4_cute.emulator").__all__)
