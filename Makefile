@@ -45,7 +45,7 @@ mutation: $(VENV)/.built $(VENV)/.test
 peers: $(VENV)/.built $(VENV)/.test
 	$(BIN)/python tests/peers/table.py
 
-# The API reference is read from the sources: nothing of the package has to be installed.
+# The API reference is read from the sources: nothing of the package has to be installed. Needs Python 3.11.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file .mkdocs.yml
 
