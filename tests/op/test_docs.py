@@ -134,6 +134,12 @@ def test_navigation():
     assert all((DOCS / style).exists() for style in styles.split(", "))
 
 
+def test_environment_variables_are_described():
+    sources = [ROOT / "setup.py", *(ROOT / "src").rglob("*.py")]
+    read = {name for source in sources for name in re.findall(r"FA4_CUTE_[A-Z_]*[A-Z]", source.read_text())}
+    assert {name for name in read if not any(name in page.read_text() for page in PAGES)} == set()
+
+
 def test_api_names_exist():
     """mkdocstrings leaves out what is not there; the page has all of fa4_cute's and the emulator's names."""
     listed = {}
