@@ -1,4 +1,4 @@
-"""How fast the emulator executes the forward kernel on one core of this CPU, plain and strict. Says nothing about a GPU.
+"""How fast the emulator executes the forward kernel on one core of this CPU, plain and strict; nothing about a GPU.
 
     python bench/emulator_speed.py [--seqlen 2048] [--repeat 4]
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-import torch  # noqa: E402
+import torch
 
-from fa4_cute.emulator import forward  # noqa: E402
+from fa4_cute.emulator import forward
 
 
 def seconds(tensors: list[torch.Tensor], repeat: int, *, strict: bool) -> tuple[float, int]:
