@@ -23,7 +23,8 @@ bool is_negated(PyObject* const* tensors, const DlTensor* views) {
 }  // namespace
 
 Table::Table(nb::dict torch, nb::object encoder, size_t capacity, size_t encodings)
-    : torch_{torch["Tensor"], torch["is_grad_enabled"], torch["empty_like"], torch["output_like"], torch["lse_like"]},
+    : torch_{torch["Tensor"],      torch["is_grad_enabled"], torch["empty_like"],
+             torch["output_like"], torch["lse_like"],        nb::cast<nb::dict>(torch["forward_ad"])},
       calls_(std::make_shared<Calls>(exchange_of(torch_.tensor_type.ptr()), encoder, capacity, encodings)) {}
 
 bool Table::read(PyObject* const* tensors, DlTensor* views) const {
@@ -143,7 +144,17 @@ uint64_t bits_of(PyObject* keyset) {
 // Whether torch's dispatcher would do nothing below autograd but call the backend's kernel.
 bool is_plain(const FastOp& op, PyObject* keyset) { return (bits_of(keyset) & op.relevant_keys) == op.plain_keys; }
 
-bool wants_gradient(const Table& table, PyObject* const* tensors) {
+// Whether forward-mode AD is at work anywhere: then any tensor may have a tangent.
+bool tangents_may_be(const Table& table) {
+    static PyObject* const variable = PyUnicode_InternFromString("_current_level");
+    PyObject* level = PyDict_GetItemWithError(table.torch().forward_ad.ptr(), variable);  // -1: no level is open
+    if (level && PyLong_Check(level)) return PyLong_AsLong(level) >= 0;
+    PyErr_Clear();
+    return true;
+}
+
+bool wants_derivative(const Table& table, PyObject* const* tensors) {
+    if (tangents_may_be(table)) return true;
     static PyObject* const attribute = PyUnicode_InternFromString("requires_grad");
     for (int i = 0; i < 3; ++i) {
         nb::object wants = steal_or_throw(PyObject_GetAttr(tensors[i], attribute));
@@ -161,7 +172,7 @@ bool nobody_looks(const Direct& direct, PyObject* const* tensors) {
         if (PyObject_IsTrue(steal_or_throw(PyObject_CallNoArgs(check.ptr())).ptr())) return false;
     for (int i = 0; i < 3; ++i)
         if (!direct.table->is_tensor(tensors[i])) return false;
-    return !wants_gradient(*direct.table, tensors);
+    return !wants_derivative(*direct.table, tensors);
 }
 
 }  // namespace
@@ -172,7 +183,7 @@ PyObject* fast_op_call(PyObject* self, PyObject* args, PyObject* kwargs) {
         CallOptions options;
         if (read_options(args, kwargs, options)) {
             PyObject* const* items = &PyTuple_GET_ITEM(args, 0);
-            if (is_plain(op, items[0]) && !wants_gradient(*op.table, items + 1))
+            if (is_plain(op, items[0]) && !wants_derivative(*op.table, items + 1))
                 if (PyObject* result = op.table->run(items + 1, options, op.with_lse, false)) return result;
         }
         return PyObject_Call(op.otherwise.ptr(), args, kwargs);

@@ -9,6 +9,7 @@ namespace fa4launch {
 // torch's functions and facts, handed over once.
 struct Torch {
     nb::object tensor_type, is_grad_enabled, empty_like, output_like, lse_like;
+    nb::dict forward_ad;  // variables of torch.autograd.forward_ad
 };
 
 // Planned calls for Python objects.

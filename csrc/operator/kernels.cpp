@@ -77,6 +77,10 @@ Tensor allocate(const Tensor& query, at::IntArrayRef sizes, at::IntArrayRef stri
     return at::redispatch::empty_strided(backend, sizes, strides, query.options().dtype(dtype));
 }
 
+bool wants_derivative(const Tensor& tensor) {
+    return (tensor.requires_grad() && at::GradMode::is_enabled()) || tensor._fw_grad(0).defined();
+}
+
 // Launches a known call: its output, and its LSE if `lse`. Undefined: not known.
 Both launch(const KnownCalls& known, const Tensor& query, const Tensor& key, const Tensor& value,
             const Options& options, bool with_lse) {
@@ -116,8 +120,8 @@ class Operator {
 
     Result autograd(c10::DispatchKeySet keys, const Tensor& query, const Tensor& key, const Tensor& value,
                     const Options& o) const {
-        bool wanted = query.requires_grad() || key.requires_grad() || value.requires_grad();
-        if (wanted && at::GradMode::is_enabled()) return call_python<Result>(python_.autograd, query, key, value, o);
+        if (wants_derivative(query) || wants_derivative(key) || wants_derivative(value))
+            return call_python<Result>(python_.autograd, query, key, value, o);
         at::AutoDispatchBelowADInplaceOrView guard;
         const c10::DispatchKeySet below = keys & c10::after_ADInplaceOrView_keyset;
         if (below.highestPriorityTypeId() == backend_) return this->backend(below, query, key, value, o);

@@ -35,6 +35,7 @@ def make_calls(
         "empty_like": torch.empty_like,
         "output_like": lambda query: outputs.output_like(query, query.shape[-1]),
         "lse_like": outputs.lse_like,
+        "forward_ad": vars(torch.autograd.forward_ad),
     }
     return launcher().Calls(torch_facts, encode, capacity, encodings)
 

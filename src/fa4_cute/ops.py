@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import fast, reference, sdpa
+from . import derivatives, fast, reference, sdpa
 from .outputs import check_out, lse_like, output_like
 from .plan import Plan
 from .problem import Problem
@@ -131,15 +131,15 @@ def _mha_with_lse_fake(
 
 
 def _refuse_gradient(name: str) -> Any:
-    """Autograd kernel: passes on, unless a gradient would be wanted."""
+    """Autograd kernel: passes on, unless a gradient or a tangent would be wanted."""
     operator = getattr(torch.ops.fa4, name).default
 
     def autograd(_: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        if derivatives.wanted(*args, *kwargs.values()):
             raise NotImplementedError(
-                f"fa4::{name} is forward only and an input requires a gradient. Call it under torch.no_grad() or on "
-                "detached inputs, or use torch.nn.functional.scaled_dot_product_attention for training."
+                f"fa4::{name} is forward only and an input requires a gradient, or has a tangent (forward-mode AD). "
+                "Call it under torch.no_grad() or on detached inputs, or use "
+                "torch.nn.functional.scaled_dot_product_attention for training."
             )
         with torch._C._AutoDispatchBelowAutograd():
             return operator(*args, **kwargs)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from . import derivatives
 from .plan import MAX_SEQLEN_Q
 from .validate import unsupported_reason
 
@@ -113,8 +114,8 @@ def _not_ours(
 ) -> str | None:
     """What the tensors say against the kernel before any of their shapes is looked at."""
     tensors = [t for t in (query, key, value, attn_mask) if t is not None]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        return "an input requires a gradient and fa4::mha is forward only"
+    if derivatives.wanted(*tensors):
+        return "an input requires a gradient or has a tangent, and fa4::mha is forward only"
     for tensor in tensors:
         if tensor.layout != torch.strided or tensor.is_nested:
             return "an input is nested or sparse; the kernel takes dense tensors"

@@ -204,6 +204,21 @@ def test_gradients_and_modes_take_the_long_way(bench):
     assert "Autograd" in bench.launches(lambda: gradient(query))[2], "no gradient gets lost on the hot path"
 
 
+def test_tangents_take_the_long_way(bench):
+    """Forward-mode AD: a dual tensor does not require a gradient."""
+    query, key, value = tensors()
+    bench.remember(query, key, value)
+    direct = fast.direct(with_lse=False, table=bench.table)
+    options = (None, 0.0, False, None, False, "top_left")
+    with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+        for position in range(3):
+            arguments = [query, key, value]
+            arguments[position] = torch.autograd.forward_ad.make_dual(arguments[position], arguments[position].clone())
+            assert bench.launches(lambda called=arguments: bench.mha(*called))[2][0] == "Autograd"
+            assert direct(*arguments, *options) is None
+    assert direct(query, key, value, *options) is not None
+
+
 class Watch(torch.overrides.TorchFunctionMode):
     """Counts the functions of torch that are called."""
 

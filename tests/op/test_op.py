@@ -190,6 +190,19 @@ def test_tma_ready_copies_only_what_tma_cannot_read():
         assert torch.equal(ready, bad)
 
 
+@pytest.mark.parametrize("name", ["mha", "mha_with_lse"])
+def test_a_tangent_is_refused(name):
+    """Forward-mode AD would otherwise take the result for a constant."""
+    op = getattr(torch.ops.fa4, name)
+    q, k, v = inputs()
+    with pytest.raises(NotImplementedError, match="tangent"):
+        torch.func.jvp(lambda k: op(q, k, v), (k,), (k,))
+    with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+        with pytest.raises(NotImplementedError, match="tangent"):
+            op(q, k, torch.autograd.forward_ad.make_dual(v, v))
+        op(q, k, v)
+
+
 def test_gradient_is_refused_while_compiling():
     torch._dynamo.reset()
     compiled = torch.compile(lambda q, k, v: fa4_cute.mha(q, k, v), fullgraph=True, backend="aot_eager")

@@ -137,6 +137,36 @@ def test_what_the_kernel_does_not_serve_falls_back(change, reason):
         fa4_cute.scaled_dot_product_attention(q, k, v, is_causal=True, strict=True)
 
 
+def by_math(attend):
+    """Under the backend of torch's that knows forward-mode AD."""
+
+    def call(*args, **options):
+        with sdpa_kernel(SDPBackend.MATH):
+            return attend(*args, **options)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda f: lambda *t: torch.func.jvp(f, t, t)[1],
+        lambda f: lambda q, k, v: torch.func.jvp(lambda k: f(q, k, v), (k,), (k,))[1],
+        lambda f: lambda *t: torch.func.jvp(torch.func.vmap(f), t, t)[1],
+        lambda f: lambda *t: torch.func.vmap(lambda *t: torch.func.jvp(f, t, t)[1])(*t),
+        lambda f: torch.func.grad(lambda *t: f(*t).float().sum()),
+        lambda f: torch.func.grad(lambda *t: torch.func.vmap(f)(*t).float().sum()),
+        lambda f: torch.func.vmap(torch.func.grad(lambda *t: f(*t).float().sum())),
+        lambda f: torch.func.grad(lambda *t: torch.func.jvp(torch.func.vmap(f), t, t)[1].float().sum()),
+    ],
+)
+def test_derivatives_of_torch_func_are_torchs(derive):
+    q, k, v = tensors((2, 4, 5), (2, 4, 7))
+    with torch.no_grad():
+        ours = derive(by_math(fa4_cute.scaled_dot_product_attention))(q, k, v)
+    assert torch.equal(ours, derive(by_math(F.scaled_dot_product_attention))(q, k, v)) and ours.any()
+
+
 def test_a_mask_that_wants_a_gradient_gets_it():
     q, k, v = tensors((2, 4, 5), (2, 4, 7))
     mask = torch.zeros(5, 7, requires_grad=True)
