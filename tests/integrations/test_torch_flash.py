@@ -19,6 +19,14 @@ def inputs(head_dim=64):
 
 
 @pytest.fixture
+def active(torchs):
+    """The override is in force."""
+    handle = torch_flash.override("CPU")
+    yield
+    handle.remove()
+
+
+@pytest.fixture
 def torchs():
     """Calls that reached what stands for torch's own kernel."""
     calls = []
@@ -48,7 +56,8 @@ def test_activate_and_restore(torchs, monkeypatch):
     try:
         q, k, v = inputs()
         out, lse, cum_q, cum_k, max_q, max_k, seed, unused, debug = FORWARD(q, k, v, 0.0, True, scale=0.2)
-        expected, expected_lse = fa4_cute.mha(q, k, v, is_causal=True, scale=0.2, return_lse=True)
+        options = {"is_causal": True, "scale": 0.2, "causal_alignment": "bottom_right"}
+        expected, expected_lse = fa4_cute.mha(q, k, v, **options, return_lse=True)
         assert torch.equal(out, expected) and torch.equal(lse, expected_lse)
         assert (cum_q, cum_k, max_q, max_k) == (None, None, 13, 19)
         assert seed.dtype == unused.dtype == torch.uint64 and debug.numel() == 0
@@ -75,6 +84,46 @@ def test_gradients_keep_torchs_path(torchs):
         assert len(torchs) == 1
     finally:
         handle.remove()
+
+
+def test_causal_is_aligned_as_torchs_own_callers_expect(torchs, active, monkeypatch):
+    """torch.nn.attention.bias calls the operator with is_causal for a mask aligned bottom-right."""
+    from torch.nn.attention import bias
+
+    q, k, v = inputs()
+    mask = bias.causal_lower_right(13, 19)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask._materialize("cpu"))
+    monkeypatch.setattr(bias, "can_use_flash_attention", lambda parameters: True)
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+    torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2)
+    assert not torchs
+
+
+def test_rows_without_keys_are_torchs(torchs, active):
+    """Whose backward wants another LSE there than fa4::mha_with_lse gives."""
+    k, q, _ = inputs()
+    FORWARD(q, k, k, 0.0, True)
+    FORWARD(q, k[:, :, :0], k[:, :, :0])
+    assert len(torchs) == 2
+    FORWARD(q, k, k)
+    assert len(torchs) == 2
+
+
+@pytest.mark.parametrize("expanded", [None, 0, 1, 2])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (1, 0, 2, 3), (2, 1, 0, 3)])
+def test_output_has_the_layout_that_compiled_code_counts_on(torchs, active, order, expanded):
+    q, k, v = inputs()
+    q = q.permute(order).contiguous().permute([order.index(d) for d in range(4)])
+    if expanded is not None:
+        q = q.narrow(expanded, 0, 1).expand(q.shape)
+    out = FORWARD(q, k, v)[0]
+    assert out.stride() == FORWARD(*(t.to("meta") if t is not q else meta_of(q) for t in (q, k, v)))[0].stride()
+    assert torch.equal(out, fa4_cute.mha(q, k, v)) and not torchs
+
+
+def meta_of(tensor):
+    """With its strides, which `to` would make dense."""
+    return torch.empty(0, dtype=tensor.dtype, device="meta").as_strided(tensor.shape, tensor.stride())
 
 
 @pytest.mark.parametrize("change", ["Tensor, SymInt, SymInt, Tensor, Tensor, Tensor, Tensor", "Tensor"])

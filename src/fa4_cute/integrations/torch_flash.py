@@ -96,9 +96,12 @@ def _served(
     *,
     scale: float | None = None,
 ) -> bool:
+    # A row without a key has the LSE inf in torch's kernel, which its backward relies on, and -inf in ours.
+    seqlen_q, seqlen_k = query.shape[2], key.shape[2]
+    if return_debug_mask or seqlen_k == 0 or (is_causal and seqlen_q > seqlen_k):
+        return False
     gqa = query.shape[1] != key.shape[1]
-    call = served(query, key, value, None, dropout_p, is_causal, scale, gqa)
-    return not return_debug_mask and isinstance(call, Call)
+    return isinstance(served(query, key, value, None, dropout_p, is_causal, scale, gqa), Call)
 
 
 def _forward(
@@ -111,8 +114,13 @@ def _forward(
     *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:
-    """The operator's nine results: O, natural-log LSE, no cumulative lengths, both lengths, and unused random state."""
-    gqa = query.shape[1] != key.shape[1]
-    out, lse = torch.ops.fa4.mha_with_lse(query, key, value, None, 0.0, is_causal, scale=scale, enable_gqa=gqa)
+    """The operator's nine results: O, natural-log LSE, no cumulative lengths, both lengths, and unused random state.
+
+    Of this operator, unlike of scaled_dot_product_attention, is_causal means bottom-right: causal_lower_right calls it.
+    """
+    if any(stride == 0 for size, stride in zip(query.shape, query.stride(), strict=True) if size > 1):
+        query = query.clone()  # has torch's order of dimensions, which O has to have; an expanded one has none
+    options = {"scale": scale, "enable_gqa": query.shape[1] != key.shape[1], "causal_alignment": "bottom_right"}
+    out, lse = torch.ops.fa4.mha_with_lse(query, key, value, None, 0.0, is_causal, **options)
     seed = query.new_zeros((2,), dtype=torch.uint64)
     return out, lse, None, None, query.shape[2], key.shape[2], seed, seed.new_zeros(()), query.new_empty((0,))
