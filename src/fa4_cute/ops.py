@@ -86,6 +86,12 @@ def _mha_out_cuda(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None
     problem = check(*args, **kwargs)
     check_out(args[0], args[1], args[2], out, lse)
     _launch(problem, args[:3], out, lse)
+    for written in (
+        out,
+        lse,
+    ):  # autograd refuses a backward that has kept the old contents; the launch tells it nothing
+        if written is not None:
+            torch.autograd.graph.increment_version(written)
 
 
 def _mha_out_fake(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None, **kwargs: Any) -> None:

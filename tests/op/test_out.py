@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import fa4_cute
+from fa4_cute import ops
 
 MHA_OUT = torch.ops.fa4.mha_out
 
@@ -25,6 +26,20 @@ def test_writes_where_it_is_told(layout):
     assert (out.data_ptr(), lse.data_ptr()) == addresses
     MHA_OUT(q, k, v, out=out)
     assert torch.equal(out, fa4_cute.mha(q, k, v))
+
+
+@pytest.mark.parametrize("kernel", [ops._mha_out_cpu, ops._mha_out_cuda])
+def test_autograd_notices_the_write(kernel, monkeypatch):
+    """A backward that needs what was in `out` before must fail, not use what is there now."""
+    monkeypatch.setattr(ops, "_launch", lambda problem, tensors, out, lse: None)
+    q, k, v = inputs()
+    out, lse = torch.zeros_like(q), torch.zeros(2, 4, 13)
+    weight = torch.ones(q.shape, requires_grad=True)
+    for kept, arguments in ((out, {"out": out}), (lse[..., None], {"out": torch.empty_like(q), "lse": lse})):
+        loss = (weight * kept).sum()
+        kernel(q, k, v, **arguments)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
 
 
 def test_opcheck():
