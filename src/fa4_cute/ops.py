@@ -75,8 +75,9 @@ def _launch(
 
 
 def _mha_out_cpu(*args: Any, out: torch.Tensor, lse: torch.Tensor | None = None, **kwargs: Any) -> None:
+    problem = check(*args, **kwargs)
     check_out(args[0], args[1], args[2], out, lse)
-    result, result_lse = _mha_with_lse_cpu(*args, **kwargs)
+    result, result_lse = reference.forward(args[0], args[1], args[2], problem)
     out.copy_(result)
     if lse is not None:
         lse.copy_(result_lse)

@@ -56,6 +56,10 @@ def check_out(
         raise ValueError(f"out: got strides {out.stride()}, wanted a dense head dim and multiples of {unit} before it")
     if not addresses:
         return
+    if _rows_overlap(out):
+        raise ValueError(
+            f"out: got strides {out.stride()} for shape {tuple(out.shape)}, wanted rows that share no memory"
+        )
     if out.data_ptr() % 16:
         raise ValueError(f"out: got an address {out.data_ptr() % 16} bytes off, wanted a multiple of 16 bytes")
     others = [("query", query), ("key", key), ("value", value)]
@@ -66,6 +70,18 @@ def check_out(
             if first < other_last and other_first < last:
                 raise ValueError(f"{name}: shares memory with {other_name}, wanted memory of its own")
         others.append((name, tensor))
+
+
+def _rows_overlap(tensor: torch.Tensor) -> bool:
+    """Whether dimensions reach into each other; also true for a few odd layouts that only look like it."""
+    if tensor.numel() == 0:
+        return False
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride < reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:

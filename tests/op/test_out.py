@@ -71,6 +71,14 @@ def test_functionalised():
         (lambda q: torch.empty(2, 4, 13, 128, dtype=q.dtype)[..., ::2], "out: got strides"),
         (lambda q: torch.empty(1, 1, 1, 64, dtype=q.dtype).expand(q.shape), "out: got strides"),
         (lambda q: torch.empty(q.numel() + 1, dtype=q.dtype)[1:].view(q.shape), "out: got an address 2 bytes off"),
+        (
+            lambda q: torch.empty(20000, dtype=q.dtype).as_strided(q.shape, (9984, 832, 32, 1)),
+            "rows that share no memory",
+        ),
+        (
+            lambda q: torch.empty(20000, dtype=q.dtype).as_strided(q.shape, (832, 832, 64, 1)),
+            "rows that share no memory",
+        ),
         (lambda q: q, "out: shares memory with query"),
     ],
 )
@@ -78,6 +86,20 @@ def test_refuses_what_it_cannot_write(make, why):
     q, k, v = inputs()
     with pytest.raises((ValueError, RuntimeError), match=why):
         MHA_OUT(q, k, v, out=make(q))
+
+
+def test_takes_strides_of_any_order():
+    q, k, v = inputs()
+    out = torch.empty(13, 2, 3, 4, 128, dtype=q.dtype)[:, :, 1, :, :64].permute(1, 2, 0, 3)
+    MHA_OUT(q, k, v, out=out)
+    assert torch.equal(out, fa4_cute.mha(q, k, v))
+    MHA_OUT(q[:, :, :0], k, v, out=out[:, :, :0])
+
+
+def test_bad_inputs_are_named_before_out():
+    q, k, v = inputs()
+    with pytest.raises(ValueError, match="query: got 3 dimensions"):
+        MHA_OUT(q[0], k, v, out=torch.empty_like(q))
 
 
 @pytest.mark.parametrize(
