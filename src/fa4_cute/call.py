@@ -6,13 +6,14 @@ from typing import Any
 from .binding import Operand
 from .problem import Problem
 
-# Stands in for a scale of 0: logits become 0 (all keys weigh the same) without -inf * 0 = NaN in hidden columns.
-_TINY_SCALE = 2.0**-100
+# Stands in for a scale of 0 and for one that is 0 or subnormal in float32: logits become 0 (all keys weigh the same)
+# without -inf * 0 = NaN in hidden columns.
+_TINY_SCALE = 2.0**-126
 
 
 def scalar_values(problem: Problem, lse_address: int) -> dict[str, int | float]:
     """Kernel scalars by parameter name. lse_address 0: no LSE wanted."""
-    scale = problem.scale if problem.scale != 0.0 else _TINY_SCALE
+    scale = problem.scale if abs(problem.scale) >= _TINY_SCALE else math.copysign(_TINY_SCALE, problem.scale)
     return {
         "lse": lse_address,
         "seqlen_q": problem.seqlen_q,

@@ -44,9 +44,10 @@ def test_memory_layout_does_not_change_a_bit(head_dim, mask):
     assert b.out.transpose(1, 2).is_contiguous()
 
 
-@pytest.mark.parametrize("scale", [0.0, -0.1, 1.0, 1e-3])
-def test_scale(scale):
-    case = Case("bf16", 64, "top_left", (1, 1), (200, 200), scale=scale)
+@pytest.mark.parametrize("mask", ["none", "top_left"])
+@pytest.mark.parametrize("scale", [0.0, -0.0, -0.1, 1.0, 1e-3, 1e-38, 1e-39, -1e-45, 1e-60])
+def test_scale(scale, mask):
+    case = Case("bf16", 64, mask, (1, 1), (200, 200), scale=scale)
     assert_close(case, run(case))
 
 
