@@ -37,16 +37,17 @@ class Needs:
 
 
 ALL = Needs(HEAD_DIMS, DTYPES, MASKS)
-_DECODER_128 = Needs((128,), ("bf16",), ("causal",))
-_DECODER_64 = Needs((64,), ("bf16",), ("causal",))
+# A decoder reads its prompt with the causal mask, and then makes token by token: a single query sees all of the cache.
+_DECODER_128 = Needs((128,), ("bf16",), MASKS)
+_DECODER_64 = Needs((64,), ("bf16",), MASKS)
 _ENCODER_64 = Needs((64,), DTYPES, ("none",))
 PRESETS = {
     "all": ALL,
     "bert": _ENCODER_64,
-    "clip-vit-l": _ENCODER_64,
+    "clip-vit-l": Needs((64,), DTYPES, MASKS),  # images without a mask, texts causal
     "flux.1": Needs((128,), ("bf16",), ("none",)),
-    "gpt2": Needs((64,), DTYPES, ("causal",)),
-    "llama2-7b": Needs((128,), DTYPES, ("causal",)),
+    "gpt2": Needs((64,), DTYPES, MASKS),
+    "llama2-7b": Needs((128,), DTYPES, MASKS),
     "llama3-8b": _DECODER_128,
     "llama3-70b": _DECODER_128,
     "llama3.2-1b": _DECODER_64,

@@ -38,7 +38,8 @@ except launch.LaunchError as error:
 def folder(tmp_path_factory):
     """What `fa4-cute compile` makes for a model, and what it printed."""
     path = tmp_path_factory.mktemp("kernels") / "new"
-    command = ["compile", "--arch", "sm_100a", "--preset", "llama3-8b", "--no-ptx", "-j", "1", "-o", str(path)]
+    command = ["compile", "--arch", "sm_100a", "--preset", "llama3-8b", "--mask", "causal", "--no-ptx"]
+    command += ["-j", "1", "-o", str(path)]
     assert cli.main(command) == 0
     return path, command
 
@@ -121,8 +122,8 @@ def options(*words: str) -> list[Needs]:
 
 
 def test_options_replace_what_a_preset_needs():
-    assert options("--preset", "llama3-8b") == [Needs((128,), ("bf16",), ("causal",))]
-    assert options("--preset", "llama3-8b", "gpt2", "--dtype", "fp16") == [
+    assert options("--preset", "llama3-8b") == [Needs((128,), ("bf16",), ("none", "causal"))]
+    assert options("--preset", "llama3-8b", "gpt2", "--dtype", "fp16", "--mask", "causal") == [
         Needs((128,), ("fp16",), ("causal",)),
         Needs((64,), ("fp16",), ("causal",)),
     ]

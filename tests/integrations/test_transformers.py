@@ -74,6 +74,26 @@ def test_padded_batches_fall_back(heads_kv, side, reasons):
     assert any("attn_mask" in reason for reason in reasons())
 
 
+def test_a_decoders_preset_has_what_generation_asks_for(monkeypatch):
+    """Where nothing may be compiled, a kernel that is missing would end the generation at its second token."""
+    from fa4_cute.presets import PRESETS
+
+    asked, mha = set(), api.mha
+
+    def record(*args, is_causal, **options):
+        asked.add("causal" if is_causal else "none")
+        return mha(*args, is_causal=is_causal, **options)
+
+    monkeypatch.setattr(api, "mha", record)
+    network = model(2)
+    network.set_attn_implementation("fa4_cute")
+    with torch.no_grad():
+        network.generate(tokens(), max_new_tokens=3, do_sample=False)
+    assert asked == {"causal", "none"}
+    for name in ("gpt2", "llama2-7b", "llama3-8b", "llama3.2-1b", "mixtral-8x7b", "qwen3-8b"):
+        assert asked <= set(PRESETS[name].masks)
+
+
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_generation_with_a_cache(cache):
     network = model(2).float().to(torch.bfloat16)
