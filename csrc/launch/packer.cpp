@@ -49,6 +49,7 @@ uint64_t stride_bytes(const std::string& what, int64_t stride, uint64_t element_
 }  // namespace
 
 Packer::Packer(std::vector<Param> params) : params_(std::move(params)) {
+    uint64_t end = 0;  // of an offset near 2**32, in 32 bits, it would wrap around
     for (Param& param : params_) {
         if (param.size != size_of(param.kind))
             throw std::invalid_argument("parameter " + param.name + ": the kernel expects " +
@@ -57,14 +58,15 @@ Packer::Packer(std::vector<Param> params) : params_(std::move(params)) {
         bool tensor = param.kind == Kind::tensor_map || param.kind == Kind::dims;
         // A tensor map's name is the parameter's; `tensors_` has the operand's, which the caller put into `name`.
         param.source = index_of(tensor ? tensors_ : scalars_, param.name);
-        bytes_ = std::max(bytes_, param.offset + param.size);
+        end = std::max(end, uint64_t(param.offset) + param.size);
     }
     if (scalars_.size() > kMostScalars)
         throw std::invalid_argument("parameters: " + std::to_string(scalars_.size()) + " scalars, wanted at most " +
                                     std::to_string(kMostScalars));
-    if (bytes_ > kMostParameterBytes)
-        throw std::invalid_argument("parameters: " + std::to_string(bytes_) + " bytes, a launch passes at most " +
+    if (end > kMostParameterBytes)
+        throw std::invalid_argument("parameters: " + std::to_string(end) + " bytes, a launch passes at most " +
                                     std::to_string(kMostParameterBytes));
+    bytes_ = uint32_t(end);
 }
 
 TensorMapArgs tensor_map_args(const Param& param, const Operand& operand) {

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 RECORD_VERSION = 1
+KINDS = ("tensor_map", "dims", "i32", "f32", "address")
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,39 @@ class LaunchRecord:
 
     @classmethod
     def from_json(cls, text: str) -> "LaunchRecord":
-        """Inverse of to_json. ValueError for a record of another version."""
-        fields: dict[str, Any] = json.loads(text)
-        if fields.get("version") != RECORD_VERSION:
-            raise ValueError(f"record version: got {fields.get('version')}, this package reads {RECORD_VERSION}")
-        params = []
-        for entry in fields.pop("params"):
-            tma = entry.pop("tma")
-            box = TmaBox(**{**tma, "box": tuple(tma["box"])}) if tma else None
-            params.append(Param(**entry, tma=box))
-        for name in ("block", "cluster"):
-            fields[name] = tuple(fields[name])
-        return cls(**fields, params=tuple(params))
+        """Inverse of to_json. ValueError for a record of another version, and for what is no record."""
+        fields: Any = json.loads(text)
+        if not isinstance(fields, dict) or fields.get("version") != RECORD_VERSION:
+            version = fields.get("version") if isinstance(fields, dict) else None
+            raise ValueError(f"record version: got {version}, this package reads {RECORD_VERSION}")
+        try:
+            params = []
+            for entry in fields.pop("params"):
+                tma = entry.pop("tma")
+                box = TmaBox(**{**tma, "box": tuple(tma["box"])}) if tma else None
+                params.append(Param(**entry, tma=box))
+            for name in ("block", "cluster"):
+                fields[name] = tuple(fields[name])
+            record = cls(**fields, params=tuple(params))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"record: {error}") from error
+        record._check()
+        return record
+
+    def _check(self) -> None:
+        """ValueError for fields of other types than declared, or that no launch can have."""
+        boxes = [param.tma for param in self.params if param.tma is not None]
+        extents = [(self.block, 3), (self.cluster, 3), *((box.box, 4) for box in boxes)]
+        numbers = [self.smem_bytes, self.registers, *(n for param in self.params for n in (param.offset, param.size))]
+        numbers += [n for extent, _ in extents for n in extent]
+        texts = [self.kernel, self.arch, *(param.name for param in self.params)]
+        texts += [text for box in boxes for text in (box.tensor, box.swizzle, box.oob_fill)]
+        if not self.params or any(len(extent) != count for extent, count in extents):
+            raise ValueError("record: no parameters, or an extent of another rank")
+        if not all(type(number) is int and 0 <= number < 1 << 31 for number in numbers):
+            raise ValueError("record: a size that is no whole number of 31 bits")
+        if not all(isinstance(text, str) for text in texts) or any(param.kind not in KINDS for param in self.params):
+            raise ValueError("record: a name that is no text, or an unknown kind of parameter")
 
 
 @dataclass(frozen=True)

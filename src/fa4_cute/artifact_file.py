@@ -48,12 +48,14 @@ def decode(data: bytes, key: Key | None = None) -> Artifact:
     if key is not None and header.get("kernel") != json.loads(key.kernel):
         raise BadFile("another kernel, or another version of this package")
     cubin_bytes, ptx_bytes = header["cubin_bytes"], header["ptx_bytes"]
+    if any(type(size) is not int or size < 0 for size in (cubin_bytes, ptx_bytes)):
+        raise BadFile("the header's sizes are no whole numbers")
     if len(body) != cubin_bytes + ptx_bytes:
         raise BadFile(f"{len(body)} bytes of code, the header says {cubin_bytes} and {ptx_bytes}")
     try:
         ptx = zlib.decompress(body[cubin_bytes:]).decode() if ptx_bytes else ""
         record = LaunchRecord.from_json(json.dumps(header["record"]))
-    except (zlib.error, ValueError, TypeError, KeyError) as error:
+    except (zlib.error, ValueError) as error:
         raise BadFile(str(error)) from error
     return Artifact(cubin=body[:cubin_bytes], ptx=ptx, record=record)
 
@@ -68,7 +70,7 @@ def _open(data: bytes) -> tuple[dict[str, Any], bytes]:
     text, _, body = rest.partition(b"\n")
     try:
         header = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadFile(f"header: {error}") from error
     if not isinstance(header, dict) or not {"kernel", "record", "cubin_bytes", "ptx_bytes"} <= header.keys():
         raise BadFile("the header lacks fields")

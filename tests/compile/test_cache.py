@@ -1,5 +1,7 @@
 """The disk cache: what is a hit, what is a miss, and what happens when the folder or a file in it is bad."""
 
+import hashlib
+import json
 import logging
 import os
 import subprocess
@@ -136,6 +138,42 @@ def test_a_damaged_file_is_a_miss_and_is_replaced(compiled, damage, caplog):
     assert cache.get(CONFIG) == ARTIFACT
     assert compiled == [CONFIG] * 2
     assert the_file().read_bytes() == whole
+    assert "not used and will be replaced" in caplog.text
+
+
+def signed(change):
+    """The kernel's file with another header (its record within it), and the digest that belongs to that."""
+    header = json.loads(artifact_file.encode(cache_key.key_of(CONFIG), ARTIFACT).split(b"\n", 2)[1])
+    body = artifact_file.encode(cache_key.key_of(CONFIG), ARTIFACT).split(b"\n", 2)[2]
+    text = change(header, header["record"])
+    rest = (text if isinstance(text, bytes) else json.dumps(header).encode()) + b"\n" + body
+    return f"fa4_cute artifact 1 {hashlib.sha256(rest).hexdigest()}\n".encode() + rest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header, record: header.update(cubin_bytes="1"),
+        lambda header, record: header.update(cubin_bytes=None),
+        lambda header, record: header.update(cubin_bytes=-1, ptx_bytes=header["cubin_bytes"] + header["ptx_bytes"] + 1),
+        lambda header, record: header.update(record=[]),
+        lambda header, record: header.update(record=None),
+        lambda header, record: record.update(params=[]),
+        lambda header, record: record.update(params=[1]),
+        lambda header, record: record.update(block="abc"),
+        lambda header, record: record.update(block=[1]),
+        lambda header, record: record["params"][0].update(offset=-1),
+        lambda header, record: record["params"][0].update(offset="0"),
+        lambda header, record: record["params"][0].update(kind="i16"),
+        lambda header, record: record["params"][0]["tma"].update(box=[1, 2]),
+        lambda header, record: b"[" * 100_000,
+    ],
+)
+def test_a_well_signed_file_of_nonsense_is_a_miss(compiled, change, caplog):
+    the_file().parent.mkdir()
+    the_file().write_bytes(signed(change))
+    assert cache.get(CONFIG) == ARTIFACT
+    assert compiled == [CONFIG]
     assert "not used and will be replaced" in caplog.text
 
 

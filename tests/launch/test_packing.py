@@ -178,6 +178,8 @@ def test_records_that_cannot_be_packed():
         packer([("rows", "i16", 0, 2)])
     with pytest.raises(ValueError, match="4100 bytes, a launch passes at most 4096"):
         packer([("rows", "i32", 4096, 4)])
+    with pytest.raises(ValueError, match="4294967298 bytes, a launch passes at most 4096"):
+        packer([("rows", "i32", 2**32 - 2, 4)])
     assert packer([("rows", "i32", 4092, 4)]).bytes == 4096
 
 
