@@ -63,7 +63,6 @@ def build_one(config: FA4Config, folder: Path, with_ptx: bool) -> Built:
     seconds = time.perf_counter() - start
     data = artifact_file.encode(key, artifact, with_ptx=with_ptx)
     artifact_file.write(path, data)
-    path.chmod(0o644)  # other users and containers read it; temporary files are private
     return Built(path, len(data), seconds)
 
 

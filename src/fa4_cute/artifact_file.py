@@ -78,11 +78,15 @@ def _open(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Writes a file that is whole or absent at any moment. OSError if it cannot be written."""
+    """Writes a file that is whole or absent at any moment, for all who may enter its folder to read.
+
+    OSError if it cannot be written.
+    """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            os.fchmod(file.fileno(), 0o644)  # a temporary file is its owner's alone
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

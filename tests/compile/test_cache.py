@@ -65,6 +65,13 @@ def test_a_later_process_finds_the_kernel_on_disk(compiled):
     assert compiled == [CONFIG]
 
 
+def test_users_of_a_shared_folder_can_read_each_others_kernels(compiled):
+    """Private files would be unreadable for the others; it is the folder that is private where nobody shares it."""
+    cache.get(CONFIG)
+    assert the_file().stat().st_mode & 0o777 == 0o644
+    assert the_file().parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_another_configuration_is_another_kernel(compiled):
     other = replace(CONFIG, exp2_poly_fraction=0.5)
     cache.get(CONFIG), cache.get(other)
