@@ -67,10 +67,13 @@ def route(
     Bad input gets a reason too, so that torch's own rules and errors decide; except where torch would read past the end
     of a tensor or combine arguments it says it refuses: these are a ValueError (docs/semantics.md).
     """
-    _check_what_torch_does_not(key, value, attn_mask, is_causal)
-    reason = _not_ours(query, key, value, attn_mask)
+    tensors = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
+    reason = _no_plain_arguments(tensors, is_causal, scale, enable_gqa)
     if reason is not None:
         return reason
+    _check_what_torch_does_not(key, value, attn_mask, is_causal)
+    if derivatives.wanted(*tensors):
+        return "an input requires a gradient or has a tangent, and fa4::mha is forward only"
     aligned = None if attn_mask is None else _alignment(attn_mask, query, key)
     if aligned is not None:
         attn_mask, is_causal, causal_alignment = None, True, aligned
@@ -109,16 +112,21 @@ def _check_what_torch_does_not(
         raise ValueError(f"value: got length {value.shape[-2]}, wanted the key's {key.shape[-2]}")
 
 
-def _not_ours(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None
-) -> str | None:
-    """What the tensors say against the kernel before any of their shapes is looked at."""
-    tensors = [t for t in (query, key, value, attn_mask) if t is not None]
-    if derivatives.wanted(*tensors):
-        return "an input requires a gradient or has a tangent, and fa4::mha is forward only"
+def _no_plain_arguments(tensors: list[Any], is_causal: Any, scale: Any, enable_gqa: Any) -> str | None:
+    """What the arguments' kinds say against the kernel, before any shape is looked at."""
     for tensor in tensors:
+        if not isinstance(tensor, torch.Tensor):
+            return f"an input is no tensor but {type(tensor).__name__}"
         if tensor.layout != torch.strided or tensor.is_nested:
             return "an input is nested or sparse; the kernel takes dense tensors"
+        if type(tensor).__name__ == "DTensor":  # importing torch.distributed.tensor would cost a second
+            return "an input is a DTensor; fa4::mha has no rule for how it is sharded"
+    if torch.compiler.is_compiling():  # numbers may be symbols
+        return None
+    if not isinstance(is_causal, bool) or not isinstance(enable_gqa, bool):
+        return f"is_causal, enable_gqa: got {is_causal!r}, {enable_gqa!r}, wanted bools"
+    if isinstance(scale, torch.Tensor) and (scale.dim() or scale.requires_grad):
+        return "scale: got a tensor with dimensions or that requires a gradient, wanted a number"
     return None
 
 
@@ -157,7 +165,13 @@ def _four_dimensions(
     A single key head for several query heads becomes a group, which costs nothing; what else is expanded has a stride
     of 0, and the operator copies it.
     """
+    alike = query.dim() == key.dim() == value.dim()
     query, key, value = (_leading_ones(t, max(rank, 4) - t.dim()) for t in (query, key, value))
+    alike = alike and query.shape[:-3] == key.shape[:-3] == value.shape[:-3]
+    if not enable_gqa:
+        alike = alike and query.shape[-3] == key.shape[-3] == value.shape[-3]
+    if not alike and any(0 in t.shape for t in (query, key, value)):
+        raise ValueError("an input without elements would be broadcast, for which torch has rules of its own")
     batch_shape = _broadcast(query.shape[:-3], key.shape[:-3], value.shape[:-3])
     heads: list[int] = [t.shape[-3] for t in (query, key, value)]
     if not enable_gqa and not heads[0] == heads[1] == heads[2]:

@@ -137,6 +137,88 @@ def test_what_the_kernel_does_not_serve_falls_back(change, reason):
         fa4_cute.scaled_dot_product_attention(q, k, v, is_causal=True, strict=True)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda q, k, v, o: (None, k, v, o),
+        lambda q, k, v, o: (q, k, v.float().numpy(), o),
+        lambda q, k, v, o: (q, k, v, {"attn_mask": "causal"}),
+        lambda q, k, v, o: (q, k, v, {"is_causal": 1}),
+        lambda q, k, v, o: (q, k, v, {"is_causal": torch.tensor(True)}),
+        lambda q, k, v, o: (q, k, v, {"enable_gqa": None}),
+        lambda q, k, v, o: (q, k, v, {"scale": torch.tensor([0.3])}),
+        lambda q, k, v, o: (q, k, v, {"scale": torch.tensor([0.3, 0.4])}),
+        lambda q, k, v, o: (q, k, v, {"scale": torch.tensor(0.3, requires_grad=True)}),
+    ],
+)
+def test_arguments_of_other_kinds_get_torchs_error(change):
+    q, k, v, options = change(*tensors((2, 4, 5), (2, 4, 7)), {})
+    with pytest.raises(TypeError) as theirs:
+        F.scaled_dot_product_attention(q, k, v, **options)
+    with pytest.raises(TypeError) as ours:
+        fa4_cute.scaled_dot_product_attention(q, k, v, **options)
+    assert str(ours.value).split("must be")[1] == str(theirs.value).split("must be")[1]
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_torchs(layout):
+    shape = (lambda n: (4, n, D)) if layout == torch.strided else (lambda n: (n, 4, D))
+    nested = torch.nested.nested_tensor([torch.randn(shape(n)).bfloat16() for n in (3, 5)], layout=layout)
+    nested = nested if layout == torch.strided else nested.transpose(1, 2)
+    ours, theirs = (
+        f(nested, nested, nested) for f in (fa4_cute.scaled_dot_product_attention, F.scaled_dot_product_attention)
+    )
+    for one, other in zip(ours.unbind(), theirs.unbind(), strict=True):
+        assert torch.equal(one, other)
+    assert "nested" in fa4_cute.explain(nested, nested, nested)
+
+
+def test_distributed_tensors_are_torchs():
+    """Whose operators know how they may be sharded."""
+    distributed = pytest.importorskip("torch.distributed.tensor", reason="torch without distributed tensors")
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+        q = distributed.distribute_tensor(torch.randn(2, 4, 5, D).bfloat16(), mesh, [distributed.Shard(1)])
+        assert "DTensor" in fa4_cute.explain(q, q, q)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value"),
+    [
+        ((1, 2, 0), (0, 2, 0), (1, 2, 0)),
+        ((1, 6, 33), (0, 6, 1), (0, 1, 1)),
+        ((1, 0), (2, 1, 1, 0), (2, 1, 1, 0)),
+        ((2, 2, 0), (2, 3, 0), (2, 3, 0)),
+        ((4, 17), (1, 4, 0), (1, 4, 0)),
+    ],
+)
+def test_what_has_no_elements_is_broadcast_as_torch_does(query, key, value):
+    q, k, v = tensors(query, key, value)
+    expected = F.scaled_dot_product_attention(q, k, v)
+    for attend in (fa4_cute.scaled_dot_product_attention, compiled()):
+        assert torch.equal(attend(q, k, v), expected)
+
+
+def compiled():
+    torch._dynamo.reset()
+    return torch.compile(fa4_cute.scaled_dot_product_attention, backend="aot_eager", fullgraph=True)
+
+
+def test_symbolic_tracing_records_torchs():
+    class Attend(torch.nn.Module):
+        def forward(self, q, k, v):
+            return fa4_cute.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    q, k, v = tensors((2, 4, 5), (2, 4, 5))
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert torch.equal(torch.fx.symbolic_trace(Attend())(q, k, v), expected)
+
+
 def by_math(attend):
     """Under the backend of torch's that knows forward-mode AD."""
 
