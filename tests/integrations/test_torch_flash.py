@@ -126,6 +126,11 @@ def meta_of(tensor):
     return torch.empty(0, dtype=tensor.dtype, device="meta").as_strided(tensor.shape, tensor.stride())
 
 
+def test_a_torch_without_flash_attention_says_so():
+    with pytest.raises(RuntimeError, match="built without FlashAttention for CPU"):
+        torch_flash.override("CPU")
+
+
 @pytest.mark.parametrize("change", ["Tensor, SymInt, SymInt, Tensor, Tensor, Tensor, Tensor", "Tensor"])
 def test_another_schema_is_refused(change):
     """pytorch#190212: the private tuple of results has grown before."""

@@ -60,10 +60,15 @@ def override(dispatch_key: str = "CUDA") -> Handle:
         What torch keeps and ends the override with.
 
     Raises:
-        RuntimeError: This torch's operator does not have the arguments and results known here.
+        RuntimeError: This torch's operator does not have the arguments and results known here, or no kernel.
     """
     check_schema(torch.ops.aten._scaled_dot_product_flash_attention.default._schema)
-    before = torch.library.get_kernel(f"aten::{_OPERATOR}", dispatch_key)
+    try:
+        before = torch.library.get_kernel(f"aten::{_OPERATOR}", dispatch_key)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"torch {torch.__version__} was built without FlashAttention for {dispatch_key}: nothing to take over"
+        ) from error
     library = torch.library.Library("aten", "IMPL")
 
     def forward(keys: Any, *args: Any, **kwargs: Any) -> Any:
