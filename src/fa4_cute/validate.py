@@ -36,7 +36,7 @@ def check(
         raise ValueError(f"causal_alignment: got {causal_alignment!r}, wanted 'top_left' or 'bottom_right'")
     if not 0.0 <= dropout_p <= 1.0:
         raise ValueError(f"dropout_p: got {dropout_p}, wanted a probability in [0, 1]")
-    if scale is not None and not math.isfinite(scale):
+    if not (scale is None or _symbolic(scale) or math.isfinite(scale)):
         raise ValueError(f"scale: got {scale}, wanted a finite number")
     _check_served(query, value, attn_mask, dropout_p)
     batch, heads_q, seqlen_q, head_dim = query.shape
@@ -53,8 +53,16 @@ def check(
         dtype=DTYPE_NAMES[query.dtype],
         mask="causal" if is_causal else "none",
         causal_offset=seqlen_k - seqlen_q if bottom_right else 0,
-        scale=1.0 / math.sqrt(head_dim) if scale is None else float(scale),
+        scale=1.0 / math.sqrt(head_dim) if scale is None else scale if _symbolic(scale) else float(scale),
     )
+
+
+def _symbolic(scale: Any) -> bool:
+    """Whether the number is not known while torch.compile traces; the operator looks at it when it runs.
+
+    To ask for its value would compile the graph anew for each.
+    """
+    return isinstance(scale, torch.SymFloat) or torch.compiler.is_dynamo_compiling()
 
 
 def _check_types(tensors: dict[str, torch.Tensor]) -> None:

@@ -63,6 +63,38 @@ def test_logits(heads_kv, reasons):
     assert not reasons(), "no call fell back"
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "GptOss"])
+def test_compiled(kind, dynamic):
+    """The kernel serves a compiled forward of whole sequences; padding and windows still get their masks."""
+    from torch._dynamo.testing import AotEagerAndRecordGraphs
+
+    options = {"sliding_window": 8} if kind != "Llama" else {}
+    network, ids, padding = model(2, kind, **options), tokens(), torch.ones(2, 20, dtype=torch.long)
+    padding[1, :7] = 0
+    if kind == "GptOss":
+        network = network.float()  # in bf16 the router's near ties go one way or the other
+    backend = AotEagerAndRecordGraphs()
+    torch._dynamo.reset()
+    compiled = torch.compile(network, backend=backend, fullgraph=True, dynamic=dynamic)
+
+    def logits(called, mask, *lengths):
+        with torch.no_grad():
+            return [called(ids[:, :n], attention_mask=None if mask is None else mask[:, :n]).logits for n in lengths]
+
+    for mask in (None, padding):
+        network.set_attn_implementation("eager")
+        expected = logits(network, mask, 20, 13)
+        network.set_attn_implementation("fa4_cute")
+        seen = len(backend.graphs)
+        for ours, theirs in zip(logits(compiled, mask, 20, 13), expected, strict=True):
+            wanted = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
+            wanted = wanted[:, : theirs.shape[1]]
+            torch.testing.assert_close(ours[wanted], theirs[wanted], rtol=0, atol=3e-2)
+        targets = [str(node.target) for graph in backend.graphs[seen:] for node in graph.graph.nodes]
+        assert any("fa4.mha" in target for target in targets) == (kind == "Llama" and mask is None)
+
+
 @pytest.mark.parametrize("heads_kv", [4, 2])
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padded_batches_fall_back(heads_kv, side, reasons):

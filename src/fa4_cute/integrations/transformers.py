@@ -20,7 +20,7 @@ _SDPA = ("position_bias", "cache")
 
 
 def register(name: str = NAME) -> None:
-    """Makes `name` an attention implementation of transformers, with the masks of its "sdpa".
+    """Makes `name` an attention implementation of transformers, with the masks of its "sdpa" (but see `mask`).
 
     Without a mask function under the same name, transformers would pass no mask at all, even for padded batches.
 
@@ -28,10 +28,34 @@ def register(name: str = NAME) -> None:
         name: What a model's attn_implementation will be set to.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, sdpa_mask)
+    AttentionMaskInterface.register(name, mask)
+
+
+def mask(**kwargs: Any) -> torch.Tensor | None:
+    """transformers' sdpa_mask, which leaves out a mask that is not needed, in one case more.
+
+    Under torch.compile sdpa_mask never leaves it out (before torch 2.14: it cannot tell compiling from exporting there),
+    and a mask keeps a call from the kernel. Without padding, window and cached tokens none is needed there either.
+
+    Args:
+        **kwargs: Of sdpa_mask.
+
+    Returns:
+        (batch, 1, seqlen_q, seqlen_k), or None: causal, or as the attention layer says.
+    """
+    from transformers.masking_utils import sdpa_mask
+
+    if torch.compiler.is_dynamo_compiling() and kwargs.get("allow_is_causal_skip", True) and "q_length" in kwargs:
+        from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+        plain = kwargs.get("attention_mask") is None and kwargs.get("local_size") is None
+        from_start = not isinstance(kwargs.get("q_offset"), torch.Tensor)
+        if plain and from_start and statically_known_true(kwargs["q_length"] == kwargs["kv_length"]):
+            return None
+    made: torch.Tensor | None = sdpa_mask(**kwargs)
+    return made
 
 
 def attention(
