@@ -99,6 +99,36 @@ def test_causal_is_aligned_as_torchs_own_callers_expect(torchs, active, monkeypa
     assert not torchs
 
 
+def backward(gradient, query, key, value, out, lse, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, *_, scale=None):
+    """What torch's backward computes from the forward's results, which it takes P from."""
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    q, k, v, g = (t.float() for t in (query, key, value, gradient))
+    hidden = torch.ones(max_q, max_k).triu(1 + max_k - max_q).bool() if is_causal else torch.tensor(False)
+    p = torch.exp((q @ k.mT * scale).masked_fill(hidden, -torch.inf) - lse[..., None])
+    ds = p * (g @ v.mT - (g * out).sum(-1, keepdim=True)) * scale
+    return tuple(a.to(b.dtype) for a, b in ((ds @ k, query), (ds.mT @ q, key), (p.mT @ g, value)))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_compiled_training_step_has_the_right_gradients(torchs, active, is_causal):
+    """Its forward runs the kernel, since no gradient is wanted while it runs, and its backward is torch's."""
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("_scaled_dot_product_flash_attention_backward", backward, "CPU")
+    try:
+        torch._dynamo.reset()
+        step = torch.compile(lambda *t: FORWARD(*t, 0.0, is_causal)[0], backend="aot_eager", fullgraph=True)
+        tensors = [t.requires_grad_() for t in inputs()]
+        mask = torch.ones(13, 19).tril(19 - 13).bool() if is_causal else None
+        expected = torch.nn.functional.scaled_dot_product_attention(*tensors, mask)
+        expected = torch.autograd.grad(expected.float().pow(2).sum(), tensors)
+        found = torch.autograd.grad(step(*tensors).float().pow(2).sum(), tensors)
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=4e-2, atol=4e-2)
+        assert not torchs
+    finally:
+        library._destroy()
+
+
 def test_rows_without_keys_are_torchs(torchs, active):
     """Whose backward wants another LSE there than fa4::mha_with_lse gives."""
     k, q, _ = inputs()

@@ -5,7 +5,8 @@
     torch.nn.attention.activate_flash_attention_impl("FA4_CUTE")
 
 From then on torch's scaled_dot_product_attention runs the kernel wherever torch would choose its FlashAttention on CUDA
-and no gradient is wanted; `torch.nn.attention.restore_flash_attention_impl()` ends it.
+and no gradient is wanted; `torch.nn.attention.restore_flash_attention_impl()` ends it. A compiled training step wants
+none while its forward runs: its backward is torch's, from our O and LSE.
 """
 
 from typing import Any

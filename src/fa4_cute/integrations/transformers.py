@@ -36,7 +36,7 @@ def register(name: str = NAME) -> None:
 def mask(**kwargs: Any) -> torch.Tensor | None:
     """transformers' sdpa_mask, which leaves out a mask that is not needed, in one case more.
 
-    Under torch.compile sdpa_mask never leaves it out (before torch 2.14: it cannot tell compiling from exporting there),
+    Under torch.compile sdpa_mask never leaves it out (before torch 2.14: it cannot tell compiling from exporting),
     and a mask keeps a call from the kernel. Without padding, window and cached tokens none is needed there either.
 
     Args:
