@@ -20,6 +20,17 @@ bool is_negated(PyObject* const* tensors, const DlTensor* views) {
     return false;
 }
 
+// The error that is set, as a new reference; none is set any more.
+PyObject* take_error() {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback) PyException_SetTraceback(value, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return value;
+}
+
 }  // namespace
 
 Table::Table(nb::dict torch, nb::object encoder, size_t capacity, size_t encodings)
@@ -71,18 +82,19 @@ nb::capsule Table::known_calls() const {
         if (call) std::copy_n(call->output_strides, 4, strides);
         return std::shared_ptr<const void>(call);
     };
-    auto launch = [](void* table, const void* call, const DlTensor* tensors, uint64_t lse) {
+    auto launch = [](void* table, const void* call, const DlTensor* tensors, uint64_t lse) -> PyObject* {
         try {
             static_cast<Calls*>(table)->launch(*static_cast<const PlannedCall*>(call), tensors, lse);
-            return true;
+            return nullptr;
         } catch (nb::python_error& error) {
             nb::gil_scoped_acquire gil;
             error.restore();
+            return take_error();
         } catch (...) {
             nb::gil_scoped_acquire gil;
             translate_current_exception();
+            return take_error();
         }
-        return false;
     };
     auto* table = new KnownCalls{calls_, find, launch};
     return nb::capsule(table, kKnownCalls, [](void* self) noexcept { delete static_cast<KnownCalls*>(self); });

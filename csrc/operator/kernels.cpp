@@ -98,9 +98,11 @@ Both launch(const KnownCalls& known, const Tensor& query, const Tensor& key, con
         lse = allocate(query, query.sizes().slice(0, 3), {heads * rows, rows, 1}, at::kFloat);
     }
     views[3] = view_of(out);
-    if (known.launch(known.table.get(), call.get(), views, with_lse ? uint64_t(lse.const_data_ptr()) : 0))
-        return results;
+    PyObject* error = known.launch(known.table.get(), call.get(), views, with_lse ? uint64_t(lse.const_data_ptr()) : 0);
+    if (!error) return results;
     py::gil_scoped_acquire gil;
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
+    Py_DECREF(error);
     throw py::error_already_set();
 }
 

@@ -322,6 +322,26 @@ def test_errors_of_a_launch_come_through(bench):
         bench.mha(*wrong)
 
 
+def test_errors_of_a_launch_come_through_from_threads_of_torchs_own(bench):
+    """Which have no Python error indicator while they do not hold the GIL."""
+    query, key, value = tensors()
+
+    def refuse(block, grid):
+        raise LookupError("no such device")
+
+    bench.target = refuse
+    bench.remember(query, key, value)
+    name = bench.library.ns
+    traced = torch.jit.trace(lambda *t: getattr(torch.ops, name).mha(*t), tensors(lengths=(34, 50)), check_trace=False)
+
+    @torch.jit.script
+    def forked(query, key, value):
+        return torch.jit.wait(torch.jit.fork(traced, query, key, value))
+
+    with pytest.raises(RuntimeError, match="no such device"):
+        forked(query, key, value)
+
+
 def test_tensor_maps_are_kept_up_to_the_bound():
     bench = Bench(f"fa4_fast_{next(_count)}", encodings=6)
     query, key, value = tensors()
