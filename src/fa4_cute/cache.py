@@ -49,7 +49,7 @@ def whereabouts(cfg: FA4Config) -> str:
     if from_folder(key) is not None:
         return f"ahead of time: {_portable_path(key)}"
     disk = disk_cache()
-    if disk is not None and disk.load(key) is not None:
+    if disk is not None and disk.load(key, used=False) is not None:
         return f"disk cache: {disk.path(key)}"
     if not may_compile():
         return "nowhere, and FA4_CUTE_COMPILE=0 forbids compiling it"

@@ -32,8 +32,8 @@ class DiskCache:
         """Where a kernel is, or would be."""
         return self.folder / key.cache_name
 
-    def load(self, key: Key) -> Artifact | None:
-        """The kernel, or None if there is no whole file of it."""
+    def load(self, key: Key, *, used: bool = True) -> Artifact | None:
+        """The kernel, or None if there is no whole file of it. used: False if somebody only wants to know."""
         path = self.path(key)
         try:
             artifact = artifact_file.decode(path.read_bytes(), key)
@@ -45,8 +45,9 @@ class DiskCache:
         except OSError as error:
             self._complain(error)
             return None
-        with contextlib.suppress(OSError):  # a folder that is only readable has no order of use to keep
-            os.utime(path)
+        if used:
+            with contextlib.suppress(OSError):  # a folder that is only readable has no order of use to keep
+                os.utime(path)
         return artifact
 
     def store(self, key: Key, artifact: Artifact) -> None:

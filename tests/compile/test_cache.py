@@ -72,6 +72,16 @@ def test_users_of_a_shared_folder_can_read_each_others_kernels(compiled):
     assert the_file().parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_asking_where_a_kernel_is_does_not_count_as_use(compiled):
+    cache.get(CONFIG)
+    cache.forget()
+    os.utime(the_file(), (1, 1))
+    assert cache.whereabouts(CONFIG).startswith("disk cache")
+    assert the_file().stat().st_mtime == 1
+    cache.get(CONFIG)
+    assert the_file().stat().st_mtime > 1
+
+
 def test_another_configuration_is_another_kernel(compiled):
     other = replace(CONFIG, exp2_poly_fraction=0.5)
     cache.get(CONFIG), cache.get(other)
