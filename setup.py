@@ -96,7 +96,8 @@ class NinjaBuild(build_ext):
         lines.append(f"build {esc(target)}: link {' '.join(esc(o) for o in steps)}")
         (work / "build.ninja").write_text("\n".join(lines) + "\n")
         jobs = f"-j{self.parallel or os.cpu_count() or 1}"
-        subprocess.run([ninja, "-C", str(work), jobs], check=True)
+        quiet = [] if self.distribution.verbose else ["--quiet"]
+        subprocess.run([ninja, "-C", str(work), jobs, *quiet], check=True)
 
     def _directly(self, cxx: list[str], link: list[str], steps: dict, target: Path) -> None:
         def compile_one(item: tuple[Path, tuple[Path, list[str]]]) -> None:
