@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from .artifact import Artifact, LaunchRecord
+from .artifact import KINDS, Artifact, LaunchRecord
 from .cache_key import Key
 
 FORMAT_VERSION = 1
@@ -57,6 +57,9 @@ def decode(data: bytes, key: Key | None = None) -> Artifact:
         record = LaunchRecord.from_json(json.dumps(header["record"]))
     except (zlib.error, ValueError) as error:
         raise BadFile(str(error)) from error
+    unknown = {param.kind for param in record.params} - set(KINDS)
+    if unknown:
+        raise BadFile(f"unknown kinds of parameters: {sorted(unknown)}")
     return Artifact(cubin=body[:cubin_bytes], ptx=ptx, record=record)
 
 

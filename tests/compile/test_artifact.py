@@ -66,3 +66,16 @@ def test_unsupported_configuration_says_why():
     cfg = FA4Config.derive(dtype="bf16", head_dim=64, mask="none", arch="sm_100a")
     with pytest.raises(NotImplementedError, match="block_n"):
         compile.compile_forward(cfg)
+
+
+def test_kernels_of_the_gpu_tests_go_through_files(tmp_path, monkeypatch):
+    """What a GPU machine without the DSL gets: tests/gpu cannot run where this does."""
+    import sm90_build
+
+    monkeypatch.setenv("CUTE_DSL_ARCH", sm90_build.ARCH)
+    monkeypatch.setattr(sm90_build, "names", lambda: ["attention-causal", "copy-3-32"])
+    sm90_build.write(tmp_path)
+    monkeypatch.setenv("FA4_CUTE_GPU_KERNELS", str(tmp_path))
+    for name in sm90_build.names():
+        artifact = sm90_build.load(name)
+        assert artifact.record.arch == "sm_90a" and artifact.cubin.startswith(b"\x7fELF") and artifact.record.params
