@@ -78,7 +78,7 @@ def route(
     if aligned is not None:
         attn_mask, is_causal, causal_alignment = None, True, aligned
     query, key, value = autocast(query, key, value)
-    if isinstance(scale, torch.Tensor) and not torch.compiler.is_compiling():
+    if isinstance(scale, torch.Tensor):
         scale = float(scale)
     try:
         rank = max(query.dim(), key.dim(), value.dim())
@@ -121,12 +121,12 @@ def _no_plain_arguments(tensors: list[Any], is_causal: Any, scale: Any, enable_g
             return "an input is nested or sparse; the kernel takes dense tensors"
         if type(tensor).__name__ == "DTensor":  # importing torch.distributed.tensor would cost a second
             return "an input is a DTensor; fa4::mha has no rule for how it is sharded"
+    if isinstance(scale, torch.Tensor) and (scale.dim() or scale.requires_grad):
+        return "scale: got a tensor with dimensions or that requires a gradient, wanted a number"
     if torch.compiler.is_compiling():  # numbers may be symbols
         return None
     if not isinstance(is_causal, bool) or not isinstance(enable_gqa, bool):
         return f"is_causal, enable_gqa: got {is_causal!r}, {enable_gqa!r}, wanted bools"
-    if isinstance(scale, torch.Tensor) and (scale.dim() or scale.requires_grad):
-        return "scale: got a tensor with dimensions or that requires a gradient, wanted a number"
     return None
 
 

@@ -160,6 +160,23 @@ def test_arguments_of_other_kinds_get_torchs_error(change):
     assert str(ours.value).split("must be")[1] == str(theirs.value).split("must be")[1]
 
 
+@pytest.mark.parametrize("scale", [torch.tensor(0.3), torch.tensor(2), torch.tensor([0.3])])
+def test_a_scale_in_a_tensor_breaks_the_graph_as_torchs(scale):
+    """Its value is not known while compiling; without fullgraph that is no error in torch."""
+    q, k, v = tensors((2, 4, 5), (2, 4, 7))
+    torch._dynamo.reset()
+
+    @torch.compile(backend="aot_eager")
+    def attend(q, k, v, scale):
+        return fa4_cute.scaled_dot_product_attention(q, k, v, scale=scale)
+
+    if scale.dim():
+        with pytest.raises(TypeError, match="argument 'scale' must be float, not Tensor"):
+            attend(q, k, v, scale)
+    else:
+        assert torch.equal(attend(q, k, v, scale), fa4_cute.mha(q, k, v, scale=scale.item()))
+
+
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 def test_nested_tensors_are_torchs(layout):
     shape = (lambda n: (4, n, D)) if layout == torch.strided else (lambda n: (n, 4, D))
