@@ -174,3 +174,22 @@ def test_window_without_a_mask():
     seen = torch.ones(9, 9).tril().triu(-2).bool()
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, seen)
     torch.testing.assert_close(out, expected.transpose(1, 2))
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_query_rows_dropped_behind_the_mask(cache):
+    """Gemma 4's last layers compute the rows of the wanted logits alone: without a mask, causal would mean others."""
+    layers = {"layer_types": ["sliding_attention", "full_attention"] * 2, "num_hidden_layers": 4}
+    shared = {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 50}
+    torch.manual_seed(0)
+    sizes = {**SIZES, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "global_head_dim": 64}
+    network = transformers.Gemma4ForCausalLM(transformers.Gemma4TextConfig(**{**sizes, **layers, **shared})).eval()
+    results = {}
+    for name in ("eager", "fa4_cute"):
+        network.set_attn_implementation(name)
+        options = {"max_new_tokens": 3, "do_sample": False, "disable_compile": True, "output_logits": True}
+        options |= {"cache_implementation": "static"} if cache == "static" else {}
+        with torch.no_grad():
+            generated = network.generate(tokens(), return_dict_in_generate=True, **options).logits
+            results[name] = torch.stack([*generated, *network(tokens(), logits_to_keep=3).logits.unbind(1)])
+    torch.testing.assert_close(results["fa4_cute"], results["eager"], rtol=0, atol=1e-4)

@@ -47,6 +47,10 @@ def mask(**kwargs: Any) -> torch.Tensor | None:
     """
     from transformers.masking_utils import sdpa_mask
 
+    # Such models (Gemma 4) may drop query rows behind the mask's making: then "causal" alone means other rows. Where
+    # their attention is called "sdpa" they look for the mask first; else they rely on there being one.
+    if getattr(kwargs.get("config"), "num_kv_shared_layers", 0):
+        kwargs["allow_is_causal_skip"] = False
     if torch.compiler.is_dynamo_compiling() and kwargs.get("allow_is_causal_skip", True) and "q_length" in kwargs:
         from torch.fx.experimental.symbolic_shapes import statically_known_true
 
