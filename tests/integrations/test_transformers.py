@@ -193,3 +193,18 @@ def test_query_rows_dropped_behind_the_mask(cache):
             generated = network.generate(tokens(), return_dict_in_generate=True, **options).logits
             results[name] = torch.stack([*generated, *network(tokens(), logits_to_keep=3).logits.unbind(1)])
     torch.testing.assert_close(results["fa4_cute"], results["eager"], rtol=0, atol=1e-4)
+
+
+def test_sinks_with_a_position_bias():
+    """Both count: transformers' own "sdpa" function would drop the sinks. Here each row has its own (Inkling 2)."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, h, 9, 64, generator=generator) for h in (4, 2, 2))
+    bias, sinks = (torch.randn(1, 4, 9, n, generator=generator) for n in (9, 1))
+    out, _ = attention(torch.nn.Module(), q, k, v, None, position_bias=bias, sinks=sinks)
+    logits = q.double() @ k.double().repeat_interleave(2, 1).mT / 8 + bias
+    weights = torch.exp(logits).tril()
+    weights = weights / (weights.sum(-1, keepdim=True) + torch.exp(sinks.double()))
+    expected = (weights @ v.double().repeat_interleave(2, 1)).transpose(1, 2)
+    assert (out.double() - expected).abs().max() < 1e-5
+    with pytest.raises(NotImplementedError, match="sinks: not with a paged cache"):
+        attention(torch.nn.Module(), q, k, v, None, sinks=sinks, cache=object())

@@ -15,7 +15,7 @@ from ..api import log_fallback, scaled_dot_product_attention
 
 NAME = "fa4_cute"
 # Keyword arguments of attention functions that change the result and that the kernel does not take.
-_EAGER = ("softcap", "s_aux")
+_EAGER = ("softcap", "s_aux", "sinks")
 _SDPA = ("position_bias", "cache")
 
 
@@ -87,13 +87,19 @@ def attention(
         dropout: Probability.
         scaling: Of the logits. None: 1/sqrt(head_dim).
         is_causal: Counts without a mask and with more than one query row.
-        **kwargs: sliding_window, softcap, s_aux, position_bias and cache count.
+        **kwargs: sliding_window, softcap, s_aux, sinks, position_bias and cache count.
 
     Returns:
         Output (batch, seqlen_q, heads_q, head_dim), and the attention weights where plain PyTorch has computed it.
+
+    Raises:
+        NotImplementedError: Soft caps or sinks with a paged cache.
     """
     others = [name for name in _SDPA if kwargs.get(name) is not None]
-    if others:
+    eager = [name for name in _EAGER if kwargs.get(name) is not None]
+    if eager and kwargs.get("cache") is not None:
+        raise NotImplementedError(f"{', '.join(eager)}: not with a paged cache; use another attention implementation")
+    if others and not eager:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         log_fallback(f"transformers passes {', '.join(others)}")
@@ -111,12 +117,14 @@ def attention(
     if window is not None and attention_mask is None and window < key.shape[2]:
         log_fallback(f"transformers passes sliding_window {window} without a mask")
         attention_mask, is_causal = _window_mask(seqlen_q, key.shape[2], window, is_causal, query.device), False
-    softcap, sinks = (kwargs.get(name) for name in _EAGER)
-    if softcap is not None or sinks is not None:
-        log_fallback("transformers passes " + ("softcap" if sinks is None else "s_aux (sinks)"))
+    if eager:
+        names = [*others, *("s_aux (sinks)" if name == "s_aux" else name for name in eager)]
+        log_fallback(f"transformers passes {', '.join(names)}")
         if is_causal:
             attention_mask = _window_mask(seqlen_q, key.shape[2], key.shape[2], True, query.device)
-        weights = _weights(query, key, attention_mask, scaling, softcap, sinks)
+        sinks = kwargs.get("s_aux") if kwargs.get("sinks") is None else kwargs["sinks"]
+        bias = kwargs.get("position_bias")
+        weights = _weights(query, key, attention_mask, scaling, kwargs.get("softcap"), sinks, bias)
         weights = torch.nn.functional.dropout(weights, dropout)
         values = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
         return (weights @ values).transpose(1, 2).contiguous(), weights
@@ -142,16 +150,23 @@ def _weights(
     scaling: float | None,
     softcap: float | None,
     sinks: torch.Tensor | None,
+    position_bias: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attention weights, with a soft cap (cap * tanh(logit / cap)) and a sink logit a head, which only takes weight."""
+    """Attention weights, with a soft cap (cap * tanh(logit / cap)) and a sink logit, which only takes weight.
+
+    position_bias: added to the logits. sinks: (heads,), or (batch, heads, seqlen_q, 1).
+    """
     keys = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
     logits = (query @ keys.mT).float() * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     if softcap is not None:
         logits = torch.tanh(logits / softcap) * softcap
+    if position_bias is not None:
+        logits = logits + position_bias
     if mask is not None:
         logits = logits.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else logits + mask
     if sinks is not None:
-        column = sinks.float().reshape(1, -1, 1, 1).expand(*logits.shape[:2], logits.shape[2], 1)
+        column = (sinks if sinks.dim() == 4 else sinks.reshape(1, -1, 1, 1)).float()
+        column = column.expand(*logits.shape[:2], logits.shape[2], 1)
         logits = torch.cat([logits, column], -1)
     weights = torch.nan_to_num(torch.softmax(logits, -1), nan=0.0)
     return (weights if sinks is None else weights[..., :-1]).to(query.dtype)
