@@ -208,3 +208,27 @@ def test_sinks_with_a_position_bias():
     assert (out.double() - expected).abs().max() < 1e-5
     with pytest.raises(NotImplementedError, match="sinks: not with a paged cache"):
         attention(torch.nn.Module(), q, k, v, None, sinks=sinks, cache=object())
+
+
+def test_selected_keys(reasons):
+    """DeepSeek V3.2 hands over the indices of the keys that each query may see, without a mask of them."""
+    ranks = {"q_lora_rank": 32, "kv_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 48, "v_head_dim": 64}
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+    indexer = {"index_topk": 4, "index_head_dim": 32, "index_n_heads": 2, "first_k_dense_replace": 2}
+    sizes = {name: size for name, size in SIZES.items() if name != "head_dim"}
+    torch.manual_seed(0)
+    config = transformers.DeepseekV32Config(**sizes, num_key_value_heads=4, **ranks, **experts, **indexer)
+    network = transformers.DeepseekV32ForCausalLM(config).eval()
+    logits = {}
+    for name in ("eager", "fa4_cute"):
+        network.set_attn_implementation(name)
+        with torch.no_grad():
+            logits[name] = network(tokens()).logits
+    torch.testing.assert_close(logits["fa4_cute"], logits["eager"], rtol=0, atol=1e-4)
+    assert any("indices" in reason for reason in reasons())
+
+
+def test_selected_blocks_of_keys_are_refused():
+    q, k, v = (torch.zeros(1, 2, 9, 64) for _ in range(3))
+    with pytest.raises(NotImplementedError, match="block_indices"):
+        attention(torch.nn.Module(), q, k, v, None, block_indices=torch.zeros(1, 2, 9, 1, dtype=torch.long))

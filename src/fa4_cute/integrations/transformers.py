@@ -75,8 +75,8 @@ def attention(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The attention function that transformers calls.
 
-    What the kernel does not serve goes to torch's SDPA (masks: padding, sliding windows), to plain PyTorch (soft caps,
-    sinks) or to transformers' own "sdpa" function, with the reason logged once (logger "fa4_cute").
+    What the kernel does not serve goes to torch's SDPA (masks: padding, sliding windows, selected keys), to plain
+    PyTorch (soft caps, sinks) or to transformers' own "sdpa" function, with the reason logged once (logger "fa4_cute").
 
     Args:
         module: The attention layer; its is_causal counts where the argument is None.
@@ -87,14 +87,19 @@ def attention(
         dropout: Probability.
         scaling: Of the logits. None: 1/sqrt(head_dim).
         is_causal: Counts without a mask and with more than one query row.
-        **kwargs: sliding_window, softcap, s_aux, sinks, position_bias and cache count.
+        **kwargs: sliding_window, softcap, s_aux, sinks, indices, position_bias and cache count.
 
     Returns:
         Output (batch, seqlen_q, heads_q, head_dim), and the attention weights where plain PyTorch has computed it.
 
     Raises:
-        NotImplementedError: Soft caps or sinks with a paged cache.
+        NotImplementedError: Keys selected by blocks; soft caps or sinks with a paged cache.
     """
+    if kwargs.get("block_indices") is not None:
+        raise NotImplementedError(
+            "block_indices: the model selects blocks of keys for each query, and makes the mask of them only for the "
+            'attention implementations "sdpa" and "eager"; use one of these'
+        )
     others = [name for name in _SDPA if kwargs.get(name) is not None]
     eager = [name for name in _EAGER if kwargs.get(name) is not None]
     if eager and kwargs.get("cache") is not None:
@@ -117,6 +122,12 @@ def attention(
     if window is not None and attention_mask is None and window < key.shape[2]:
         log_fallback(f"transformers passes sliding_window {window} without a mask")
         attention_mask, is_causal = _window_mask(seqlen_q, key.shape[2], window, is_causal, query.device), False
+    if kwargs.get("indices") is not None:  # sparse attention: models make a mask of them for "sdpa" and "eager" alone
+        log_fallback("transformers passes indices of keys")
+        if is_causal:
+            attention_mask = _window_mask(seqlen_q, key.shape[2], key.shape[2], True, query.device)
+            is_causal = False
+        attention_mask = _selected(kwargs["indices"], attention_mask, key.shape[2])
     if eager:
         names = [*others, *("s_aux (sinks)" if name == "s_aux" else name for name in eager)]
         log_fallback(f"transformers passes {', '.join(names)}")
@@ -141,6 +152,15 @@ def _window_mask(seqlen_q: int, seqlen_k: int, window: int, is_causal: bool, dev
     back = rows - torch.arange(seqlen_k, device=device)
     seen = back < window
     return seen & (back >= 0) if is_causal or seqlen_q == 1 else seen & (back > -window)
+
+
+def _selected(indices: torch.Tensor, mask: torch.Tensor | None, seqlen_k: int) -> torch.Tensor:
+    """The mask without the keys that are not among a query's indices (batch, seqlen_q, keys)."""
+    selected = torch.zeros((*indices.shape[:2], seqlen_k), dtype=torch.bool, device=indices.device)
+    selected = selected.scatter(-1, indices.long(), True).unsqueeze(1)
+    if mask is None:
+        return selected
+    return mask & selected if mask.dtype == torch.bool else mask.masked_fill(~selected, -torch.inf)
 
 
 def _weights(
