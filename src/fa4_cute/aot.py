@@ -68,7 +68,7 @@ def build_one(config: FA4Config, folder: Path, with_ptx: bool) -> Built:
 
 def _is_whole(path: Path, config: FA4Config, with_ptx: bool) -> bool:
     try:
-        artifact = artifact_file.decode(path.read_bytes(), key_of(config))
+        artifact = artifact_file.decode(artifact_file.read(path), key_of(config))
     except (OSError, artifact_file.BadFile):
         return False
     return bool(artifact.ptx) == with_ptx

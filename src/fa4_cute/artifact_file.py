@@ -9,6 +9,7 @@ left out.
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import zlib
 from pathlib import Path
@@ -37,6 +38,15 @@ def encode(key: Key, artifact: Artifact, *, with_ptx: bool = True) -> bytes:
     }
     body = json.dumps(header).encode() + b"\n" + artifact.cubin + ptx
     return f"{_MAGIC}{hashlib.sha256(body).hexdigest()}\n".encode() + body
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file. BadFile for what is none, a pipe say, on which reading could wait for ever; or OSError."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        kind = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(kind):
+            raise BadFile(f"no regular file ({stat.filemode(kind)})")
+        return file.read()
 
 
 def decode(data: bytes, key: Key | None = None) -> Artifact:

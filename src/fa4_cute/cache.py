@@ -108,7 +108,7 @@ def from_folder(key: Key) -> Artifact | None:
     if path is None:
         return None
     try:
-        return artifact_file.decode(path.read_bytes(), key)
+        return artifact_file.decode(artifact_file.read(path), key)
     except FileNotFoundError:
         _log.info("%s: no kernel of this name; looking further", path)
     except (artifact_file.BadFile, OSError) as reason:

@@ -36,7 +36,7 @@ class DiskCache:
         """The kernel, or None if there is no whole file of it. used: False if somebody only wants to know."""
         path = self.path(key)
         try:
-            artifact = artifact_file.decode(path.read_bytes(), key)
+            artifact = artifact_file.decode(artifact_file.read(path), key)
         except FileNotFoundError:
             return None
         except artifact_file.BadFile as reason:

@@ -194,6 +194,16 @@ def test_a_well_signed_file_of_nonsense_is_a_miss(compiled, change, caplog):
     assert "not used and will be replaced" in caplog.text
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
+def test_what_is_no_file_is_a_miss(compiled, make, caplog):
+    the_file().parent.mkdir()
+    make(the_file())
+    assert cache.get(CONFIG) == ARTIFACT
+    assert compiled == [CONFIG]
+    assert str(the_file()) in caplog.text
+
+
 def test_another_kernels_file_is_a_miss(compiled):
     other = cache_key.key_of(replace(CONFIG, mask="none"))
     the_file().parent.mkdir()
