@@ -232,3 +232,17 @@ def test_selected_blocks_of_keys_are_refused():
     q, k, v = (torch.zeros(1, 2, 9, 64) for _ in range(3))
     with pytest.raises(NotImplementedError, match="block_indices"):
         attention(torch.nn.Module(), q, k, v, None, block_indices=torch.zeros(1, 2, 9, 1, dtype=torch.long))
+
+
+def test_models_whose_layers_do_not_say_that_they_are_causal():
+    """BigBird-Pegasus runs with "eager" alone in transformers, and its decoder's layers rely on a mask."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "d_model": 128, "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 64}
+    config = transformers.BigBirdPegasusConfig(**sizes, pad_token_id=0, max_position_embeddings=64, dropout=0.0)
+    network = transformers.BigBirdPegasusForCausalLM(config).eval()
+    logits = {}
+    for name in ("eager", "fa4_cute"):
+        network.set_attn_implementation(name)
+        with torch.no_grad():
+            logits[name] = network(tokens()).logits
+    torch.testing.assert_close(logits["fa4_cute"], logits["eager"], rtol=0, atol=1e-4)

@@ -29,6 +29,8 @@ def register(name: str = NAME) -> None:
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
+    # Its look-ups are not for torch.compile to trace.
+    torch.compiler.assume_constant_result(_may_lack_masks)  # type: ignore[no-untyped-call]
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
 
@@ -47,10 +49,13 @@ def mask(**kwargs: Any) -> torch.Tensor | None:
     """
     from transformers.masking_utils import sdpa_mask
 
-    # Such models (Gemma 4) may drop query rows behind the mask's making: then "causal" alone means other rows. Where
-    # their attention is called "sdpa" they look for the mask first; else they rely on there being one.
-    if getattr(kwargs.get("config"), "num_kv_shared_layers", 0):
+    config: Any = kwargs.get("config")
+    # Models with shared layers (Gemma 4) may drop query rows behind the mask's making: then "causal" alone means other
+    # rows. Where their attention is called "sdpa" they look for the mask first; else they rely on there being one.
+    if getattr(config, "num_kv_shared_layers", 0):
         kwargs["allow_is_causal_skip"] = False
+    if not _may_lack_masks(config.__class__):
+        kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
     if torch.compiler.is_dynamo_compiling() and kwargs.get("allow_is_causal_skip", True) and "q_length" in kwargs:
         from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -60,6 +65,18 @@ def mask(**kwargs: Any) -> torch.Tensor | None:
             return None
     made: torch.Tensor | None = sdpa_mask(**kwargs)
     return made
+
+
+def _may_lack_masks(config: Any) -> bool:
+    """Whether the attention layers of the model of a configuration class know by themselves if they are causal.
+
+    Those that transformers runs with "eager" alone need not, since there is always a mask then (BigBird-Pegasus).
+    """
+    from transformers import MODEL_MAPPING
+
+    found = MODEL_MAPPING.get(config, None)
+    models = found if isinstance(found, tuple) else (found,)
+    return any(model is None or model._supports_sdpa or model._supports_flash_attn for model in models)
 
 
 def attention(
@@ -135,6 +152,7 @@ def attention(
             attention_mask = _window_mask(seqlen_q, key.shape[2], key.shape[2], True, query.device)
         sinks = kwargs.get("s_aux") if kwargs.get("sinks") is None else kwargs["sinks"]
         bias = kwargs.get("position_bias")
+        bias = bias if bias is None else bias[..., : key.shape[2]]  # as the keys above
         weights = _weights(query, key, attention_mask, scaling, kwargs.get("softcap"), sinks, bias)
         weights = torch.nn.functional.dropout(weights, dropout)
         values = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
