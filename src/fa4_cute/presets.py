@@ -41,11 +41,13 @@ ALL = Needs(HEAD_DIMS, DTYPES, MASKS)
 _DECODER_128 = Needs((128,), ("bf16",), MASKS)
 _DECODER_64 = Needs((64,), ("bf16",), MASKS)
 _ENCODER_64 = Needs((64,), DTYPES, ("none",))
+# Images are made without a mask, from what CLIP's text encoders (head dim 64, causal) read.
+_DIFFUSION_64 = Needs((64,), DTYPES, MASKS)
 PRESETS = {
     "all": ALL,
     "bert": _ENCODER_64,
     "clip-vit-l": Needs((64,), DTYPES, MASKS),  # images without a mask, texts causal
-    "flux.1": Needs((128,), ("bf16",), ("none",)),
+    "flux.1": Needs((64, 128), ("bf16",), MASKS),  # 64, causal: CLIP's text encoder
     "gpt2": Needs((64,), DTYPES, MASKS),
     "llama2-7b": Needs((128,), DTYPES, MASKS),
     "llama3-8b": _DECODER_128,
@@ -56,8 +58,8 @@ PRESETS = {
     "qwen2.5-0.5b": _DECODER_64,
     "qwen2.5-7b": _DECODER_128,
     "qwen3-8b": _DECODER_128,
-    "sdxl": _ENCODER_64,
-    "stable-diffusion-3": _ENCODER_64,
+    "sdxl": _DIFFUSION_64,
+    "stable-diffusion-3": _DIFFUSION_64,
     "vit-l": _ENCODER_64,
     "whisper": Needs((64,), DTYPES, MASKS),  # encoder and cross attention without a mask, decoder causal
 }

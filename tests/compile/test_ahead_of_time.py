@@ -118,6 +118,13 @@ def options(*words: str) -> list[Needs]:
     return wanted(parser.parse_args(["--arch", "sm_100a", "-o", "x", *words]))
 
 
+@pytest.mark.parametrize("preset", ["flux.1", "sdxl", "stable-diffusion-3"])
+def test_makers_of_images_can_read_their_prompts(preset):
+    """By CLIP's text encoder. Where nothing may be compiled, a kernel that is missing ends the pipeline there."""
+    kernels = {(config.head_dim, config.mask, config.dtype) for config in PRESETS[preset].configs("sm_100a")}
+    assert {(64, "causal", dtype) for dtype in PRESETS[preset].dtypes} <= kernels
+
+
 def test_options_replace_what_a_preset_needs():
     assert options("--preset", "llama3-8b") == [Needs((128,), ("bf16",), ("none", "causal"))]
     assert options("--preset", "llama3-8b", "gpt2", "--dtype", "fp16", "--mask", "causal") == [
