@@ -5,6 +5,7 @@ The DSL is imported on the first call only. Its compiler is not thread-safe: one
 
 import os
 import re
+import struct
 import tempfile
 from typing import Any
 
@@ -40,8 +41,9 @@ def compile_forward(cfg: Any, *, line_info: bool = False) -> Artifact:
         except Exception as error:  # the DSL has no narrower base class that covers ptxas
             raise CompileError(f"{cfg}: {_ANSI.sub('', str(error))}") from error
         ptx, cubin = compiled.__ptx__, compiled.__cubin__
-    if not ptx or not cubin:
-        raise CompileError(f"{cfg}: the DSL returned no {'PTX' if not ptx else 'cubin'}")
+    for kind, whole in (("PTX", is_whole_ptx(ptx or "")), ("cubin", is_whole_cubin(bytes(cubin or b"")))):
+        if not whole:  # the DSL passes them through files, and where the disk is full says nothing
+            raise CompileError(f"{cfg}: the DSL returned no whole {kind}; is there room in {tempfile.gettempdir()}?")
     return Artifact(cubin=bytes(cubin), ptx=ptx, record=make_record(cfg, ptx))
 
 
@@ -109,6 +111,28 @@ def _tensor_params(cfg: Any, tensor: str, rows: int) -> list[tuple[str, str, int
     return [(f"{tensor}_map", "tensor_map", 128, 64, box), (tensor, "dims", 12, 4, None)]
 
 
+def is_whole_ptx(ptx: str) -> bool:
+    """Whether a PTX text has its end, too."""
+    code = re.sub(r'"[^"\n]*"', "", ptx)  # file names
+    return "{" in code and code.count("{") == code.count("}")
+
+
+def is_whole_cubin(cubin: bytes) -> bool:
+    """Whether a cubin, a 64-bit ELF file, has all the bytes that its tables speak of."""
+    if len(cubin) < 64 or cubin[:5] != b"\x7fELF\x02":
+        return False
+    segments, sections = struct.unpack_from("<QQ", cubin, 32)
+    segment_bytes, segment_count, section_bytes, section_count = struct.unpack_from("<4H", cubin, 54)
+    if len(cubin) < max(segments + segment_bytes * segment_count, sections + section_bytes * section_count):
+        return False
+    for index in range(section_count):
+        kind, offset, size = struct.unpack_from("<4xI16xQQ", cubin, sections + index * section_bytes)
+        if kind != _SHT_NOBITS and offset + size > len(cubin):
+            return False
+    return bool(section_count)
+
+
+_SHT_NOBITS = 8  # a section without bytes in the file
 _ENTRY = re.compile(r"\.visible\s+\.entry\s+(\w+)\s*\((.*?)\)", re.DOTALL)
 _PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+\w+(?:\[(\d+)\])?")
 _SIZES = {"b8": 1, "u32": 4, "s32": 4, "b32": 4, "f32": 4, "u64": 8, "s64": 8, "b64": 8}

@@ -1,6 +1,9 @@
 """Compilation without a GPU, and what the record says about it."""
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -79,3 +82,31 @@ def test_kernels_of_the_gpu_tests_go_through_files(tmp_path, monkeypatch):
     for name in sm90_build.names():
         artifact = sm90_build.load(name)
         assert artifact.record.arch == "sm_90a" and artifact.cubin.startswith(b"\x7fELF") and artifact.record.params
+
+
+@pytest.mark.parametrize("kib", [60, 100])
+def test_a_full_disk_leaves_no_torn_kernel(kib, tmp_path):
+    """The DSL hands over what its files hold, and where there was no room for the end it says nothing."""
+    program = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, ({kib} << 10, {kib} << 10))
+from fa4_cute import cache, compile
+from fa4_cute.plan import config_for
+try:
+    cache.get(config_for(dtype="bf16", head_dim=64, mask="none", arch="sm_100a"))
+except compile.CompileError as error:
+    print(error)
+"""
+    path = os.pathsep.join(sys.path)
+    environment = {**os.environ, "PYTHONPATH": path, "FA4_CUTE_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert "no whole" in done.stdout and not list(tmp_path.glob("*.fa4"))
+
+
+def test_a_cut_kernel_is_told_from_a_whole_one():
+    artifact = cache.get(config("sm_100a", "bf16", 64, "none"))
+    assert compile.is_whole_cubin(artifact.cubin) and compile.is_whole_ptx(artifact.ptx)
+    assert not any(compile.is_whole_cubin(artifact.cubin[:end]) for end in range(0, len(artifact.cubin), 97))
+    end = artifact.ptx.rindex("}")
+    assert not any(compile.is_whole_ptx(artifact.ptx[:n]) for n in (*range(0, end, 97), end))
