@@ -246,3 +246,23 @@ def test_models_whose_layers_do_not_say_that_they_are_causal():
         with torch.no_grad():
             logits[name] = network(tokens()).logits
     torch.testing.assert_close(logits["fa4_cute"], logits["eager"], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["BigBirdPegasus", "PegasusX"])
+def test_models_that_need_the_masks_of_eager(kind):
+    """Their encoders add masks to the logits themselves, and a decoder's layers may not say that they are causal."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "d_model": 64, "pad_token_id": 0, "decoder_start_token_id": 1, "dropout": 0.0}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": 2, f"{side}_attention_heads": 2, f"{side}_ffn_dim": 64}
+    config = getattr(transformers, f"{kind}Config")(**sizes, max_position_embeddings=64)
+    network = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    padding = torch.ones(2, 20, dtype=torch.long)
+    padding[1, 13:] = 0
+    for mask in (None, padding):
+        logits = {}
+        for name in ("eager", "fa4_cute"):
+            network.set_attn_implementation(name)
+            with torch.no_grad():
+                logits[name] = network(tokens(), attention_mask=mask, decoder_input_ids=tokens(7)).logits
+        torch.testing.assert_close(logits["fa4_cute"], logits["eager"], rtol=0, atol=1e-4)

@@ -30,7 +30,7 @@ def register(name: str = NAME) -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     # Its look-ups are not for torch.compile to trace.
-    torch.compiler.assume_constant_result(_may_lack_masks)  # type: ignore[no-untyped-call]
+    torch.compiler.assume_constant_result(_takes_sdpas_masks)  # type: ignore[no-untyped-call]
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
 
@@ -45,17 +45,20 @@ def mask(**kwargs: Any) -> torch.Tensor | None:
         **kwargs: Of sdpa_mask.
 
     Returns:
-        (batch, 1, seqlen_q, seqlen_k), or None: causal, or as the attention layer says.
+        (batch, 1, seqlen_q, seqlen_k), or None: causal, or as the attention layer says. That of "eager" for models that
+            transformers does not run with "sdpa".
     """
-    from transformers.masking_utils import sdpa_mask
+    from transformers.masking_utils import eager_mask, sdpa_mask
 
+    made: torch.Tensor | None
     config: Any = kwargs.get("config")
     # Models with shared layers (Gemma 4) may drop query rows behind the mask's making: then "causal" alone means other
     # rows. Where their attention is called "sdpa" they look for the mask first; else they rely on there being one.
     if getattr(config, "num_kv_shared_layers", 0):
         kwargs["allow_is_causal_skip"] = False
-    if not _may_lack_masks(config.__class__):
-        kwargs.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+    if not _takes_sdpas_masks(config.__class__):
+        made = eager_mask(**kwargs)
+        return made
     if torch.compiler.is_dynamo_compiling() and kwargs.get("allow_is_causal_skip", True) and "q_length" in kwargs:
         from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -63,20 +66,21 @@ def mask(**kwargs: Any) -> torch.Tensor | None:
         from_start = not isinstance(kwargs.get("q_offset"), torch.Tensor)
         if plain and from_start and statically_known_true(kwargs["q_length"] == kwargs["kv_length"]):
             return None
-    made: torch.Tensor | None = sdpa_mask(**kwargs)
+    made = sdpa_mask(**kwargs)
     return made
 
 
-def _may_lack_masks(config: Any) -> bool:
-    """Whether the attention layers of the model of a configuration class know by themselves if they are causal.
+def _takes_sdpas_masks(config: Any) -> bool:
+    """Whether the model of a configuration class can do with masks of bools, or none where its layers say "causal".
 
-    Those that transformers runs with "eager" alone need not, since there is always a mask then (BigBird-Pegasus).
+    One that transformers does not run with "sdpa" may add masks to its logits itself (BigBird-Pegasus), and may not
+    say in its layers that they are causal (Pegasus-X): "eager" always makes a mask, to be added.
     """
     from transformers import MODEL_MAPPING
 
     found = MODEL_MAPPING.get(config, None)
     models = found if isinstance(found, tuple) else (found,)
-    return any(model is None or model._supports_sdpa or model._supports_flash_attn for model in models)
+    return any(model is None or model._supports_sdpa for model in models)
 
 
 def attention(
