@@ -116,15 +116,9 @@ def attention(
     Raises:
         NotImplementedError: Keys selected by blocks; soft caps or sinks with a paged cache.
     """
-    if kwargs.get("block_indices") is not None:
-        raise NotImplementedError(
-            "block_indices: the model selects blocks of keys for each query, and makes the mask of them only for the "
-            'attention implementations "sdpa" and "eager"; use one of these'
-        )
-    others = [name for name in _SDPA if kwargs.get(name) is not None]
+    _refuse(kwargs)
     eager = [name for name in _EAGER if kwargs.get(name) is not None]
-    if eager and kwargs.get("cache") is not None:
-        raise NotImplementedError(f"{', '.join(eager)}: not with a paged cache; use another attention implementation")
+    others = [name for name in _SDPA if kwargs.get(name) is not None]
     if others and not eager:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -133,30 +127,34 @@ def attention(
             module, query, key, value, attention_mask, dropout, scaling, is_causal, **kwargs
         )
         return result
-    window = kwargs.get("sliding_window")
+
+    seqlen_q = query.shape[2]
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
-    seqlen_q, seqlen_k = query.shape[2], key.shape[2]
     is_causal = bool(is_causal) and attention_mask is None and seqlen_q > 1
-    if is_causal and seqlen_k > seqlen_q:  # the first tokens in a static cache: what is behind them is not filled yet
+    if is_causal:  # the first tokens in a static cache: what is behind them is not filled yet
         key, value = key[:, :, :seqlen_q], value[:, :, :seqlen_q]
-    if window is not None and attention_mask is None and window < key.shape[2]:
-        log_fallback(f"transformers passes sliding_window {window} without a mask")
-        attention_mask, is_causal = _window_mask(seqlen_q, key.shape[2], window, is_causal, query.device), False
-    if kwargs.get("indices") is not None:  # sparse attention: models make a mask of them for "sdpa" and "eager" alone
-        log_fallback("transformers passes indices of keys")
-        if is_causal:
-            attention_mask = _window_mask(seqlen_q, key.shape[2], key.shape[2], True, query.device)
-            is_causal = False
-        attention_mask = _selected(kwargs["indices"], attention_mask, key.shape[2])
+    seqlen_k = key.shape[2]
+    passed = [*others, *("s_aux (sinks)" if name == "s_aux" else name for name in eager)]
+    window, indices = kwargs.get("sliding_window"), kwargs.get("indices")
+    if attention_mask is not None or (window is not None and window >= seqlen_k):
+        window = None  # the mask has it, or it hides nothing
+    if window is not None:
+        passed.append(f"sliding_window {window} without a mask")
+    if indices is not None:  # sparse attention: models make a mask of them for "sdpa" and "eager" alone
+        passed.append("indices of keys")
+    if window is not None or (is_causal and passed):
+        attention_mask = _position_mask(seqlen_q, seqlen_k, window, is_causal, query.device)
+        is_causal = False
+    if indices is not None:
+        attention_mask = _selected(indices, attention_mask, seqlen_k)
+    if passed:
+        log_fallback(f"transformers passes {', '.join(passed)}")
+
     if eager:
-        names = [*others, *("s_aux (sinks)" if name == "s_aux" else name for name in eager)]
-        log_fallback(f"transformers passes {', '.join(names)}")
-        if is_causal:
-            attention_mask = _window_mask(seqlen_q, key.shape[2], key.shape[2], True, query.device)
         sinks = kwargs.get("s_aux") if kwargs.get("sinks") is None else kwargs["sinks"]
         bias = kwargs.get("position_bias")
-        bias = bias if bias is None else bias[..., : key.shape[2]]  # as the keys above
+        bias = bias if bias is None else bias[..., :seqlen_k]  # as the keys above
         weights = _weights(query, key, attention_mask, scaling, kwargs.get("softcap"), sinks, bias)
         weights = torch.nn.functional.dropout(weights, dropout)
         values = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
@@ -168,12 +166,27 @@ def attention(
     return out.transpose(1, 2).contiguous(), None
 
 
-def _window_mask(seqlen_q: int, seqlen_k: int, window: int, is_causal: bool, device: torch.device) -> torch.Tensor:
+def _refuse(kwargs: dict[str, Any]) -> None:
+    """What would be computed wrong."""
+    if kwargs.get("block_indices") is not None:
+        raise NotImplementedError(
+            "block_indices: the model selects blocks of keys for each query, and makes the mask of them only for the "
+            'attention implementations "sdpa" and "eager"; use one of these'
+        )
+    eager = [name for name in _EAGER if kwargs.get(name) is not None]
+    if eager and kwargs.get("cache") is not None:
+        raise NotImplementedError(f"{', '.join(eager)}: not with a paged cache; use another attention implementation")
+
+
+def _position_mask(
+    seqlen_q: int, seqlen_k: int, window: int | None, is_causal: bool, device: torch.device
+) -> torch.Tensor:
     """True where a query of the last seqlen_q positions sees a key: less than `window` back, ahead if not causal."""
     rows = torch.arange(seqlen_k - seqlen_q, seqlen_k, device=device)[:, None]
     back = rows - torch.arange(seqlen_k, device=device)
+    window = seqlen_k if window is None else window
     seen = back < window
-    return seen & (back >= 0) if is_causal or seqlen_q == 1 else seen & (back > -window)
+    return seen & (back >= 0) if is_causal else seen & (back > -window)
 
 
 def _selected(indices: torch.Tensor, mask: torch.Tensor | None, seqlen_k: int) -> torch.Tensor:
